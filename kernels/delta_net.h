@@ -6,7 +6,8 @@ namespace minfer {
 
 /// Sizes of a gated delta net (Yang et al. 2024, "Gated delta networks", arXiv:2412.06464), the same in all layers that have one. Mamba-2
 /// (Dao & Gu 2024, "Transformers are SSMs", arXiv:2405.21060) has states of the same kind: its heads x are heads of v, and the B and C of
-/// a group are a head of k and of q.
+/// a group are a head of k and of q. Kimi delta attention (Kimi Team 2025, "Kimi Linear", arXiv:2510.26692) is a gated delta net whose states
+/// have a decay for each row.
 struct DeltaNetShape {
   int32_t key_heads = 0;    ///< heads of q and k
   int32_t value_heads = 0;  ///< a multiple of key_heads; 0: no layer is a gated delta net or Mamba-2
@@ -15,6 +16,7 @@ struct DeltaNetShape {
   int32_t conv_size = 0;    ///< inputs that the convolution sums, the token's own included; at least 2
   /// True: value head h goes with key head h mod key_heads (Qwen3.5's files). False: with h / values_of_key().
   bool in_turn = false;
+  bool decays_rows = false;  ///< Kimi delta attention
 
   int32_t key_columns() const { return key_heads * key_size; }
   int32_t value_columns() const { return value_heads * value_size; }
@@ -24,6 +26,8 @@ struct DeltaNetShape {
   int32_t key_head_of(int32_t value_head) const {
     return in_turn ? value_head % key_heads : value_head / values_of_key();
   }
+  /// Numbers by which a token makes the decays of all states.
+  int32_t alphas() const { return value_heads * (decays_rows ? key_size : 1); }
   /// The number of value heads whose betas stand in front of their alphas (DeltaRuleArgs::gates).
   int32_t gate_group() const { return in_turn ? value_heads : values_of_key(); }
   // Elements of a sequence's state in one layer.

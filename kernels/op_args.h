@@ -126,14 +126,14 @@ struct FrontNorm {
   float eps = 0.0f;
 };
 
-/// The weights of one product: four at the most.
+/// The weights of one product: six at the most.
 class WeightList {
  public:
   WeightList() = default;
   template <std::convertible_to<std::span<const Weight>> Weights>
   WeightList(const Weights& weights) : WeightList(std::data(weights), std::size(weights)) {}
   WeightList(const Weight* weights, size_t count) : count_(count) {
-    if (count > weights_.size()) throw Error("a product of more weights than four");
+    if (count > weights_.size()) throw Error("a product of more weights than six");
     std::copy_n(weights, count, weights_.begin());
   }
   WeightList(std::initializer_list<Weight> weights) : WeightList(weights.begin(), weights.size()) {}
@@ -146,7 +146,7 @@ class WeightList {
   const Weight& operator[](size_t index) const { return weights_[index]; }
 
  private:
-  std::array<Weight, 4> weights_ = {};
+  std::array<Weight, 6> weights_ = {};
   size_t count_ = 0;
 };
 
@@ -214,7 +214,7 @@ struct LatentKvWriteArgs {
   int32_t heads = 0;
   int32_t rotary_size = 0;  ///< even
   RopePairing pairing = RopePairing::interleaved;
-  const float* cos_sin = nullptr;  ///< as in RopeKvWriteArgs
+  const float* cos_sin = nullptr;  ///< as in RopeKvWriteArgs; null: nothing is rotated
   Weight kv_norm;                  ///< [1, head_size - rotary_size] f32
   float norm_eps = 0.0f;
   KvLayer kv_layer;                ///< v_in_k, one KV head, values of head_size - rotary_size
@@ -265,15 +265,18 @@ struct DeltaConvArgs {
 
 /// The gated delta rule, token after token. a = e^(decay softplus(alpha + dt_bias)), b = sigmoid(beta), and S is the state of a value head:
 ///   S = a S,  S += k (b (v - S^T k))^T,  out = S^T q
+/// Where the shape decays rows, each row of S has an alpha and a dt_bias of its own, and so its own a.
 struct DeltaRuleArgs {
   Tensor qkv;  ///< [tokens, channels] f32: the output of delta_conv()
   /// [tokens, 2 value_heads] f32: betas of the first gate_group() value heads, then their alphas, then the same of the next heads.
+  /// Of decays of rows [tokens, value_heads]: betas alone.
   Tensor gates;
   DeltaNetShape shape;
-  Weight dt_bias;  ///< [1, value_heads] f32
+  Weight dt_bias;  ///< [1, shape.alphas()] f32
   Weight decay;    ///< [1, value_heads] f32, negative
   RecurrentLayer state;
-  Tensor out;  ///< [tokens, value_columns] f32
+  Tensor out;          ///< [tokens, value_columns] f32
+  Tensor alphas = {};  ///< of decays of rows: [tokens, shape.alphas()] f32, whose contents may change
 };
 
 /// The state-space model of Mamba-2 (Dao & Gu 2024, "Transformers are SSMs"), token after token. h [key_size, value_size] is the state of a

@@ -91,7 +91,7 @@ KernelWork delta_conv_work(const OpInfo& info, const Scope& scope) {
 KernelWork delta_rule_work(const OpInfo& info, const Scope& scope) {
   const DeltaNetShape& shape = info.delta_net;
   const int64_t state = scope.sequences * shape.delta_state() * kF32Bytes;
-  const int64_t in = int64_t{shape.channels()} + 2 * shape.value_heads;
+  const int64_t in = int64_t{shape.channels()} + shape.value_heads + shape.alphas();
   return {scope.tokens * in * kF32Bytes + state + info.weight_bytes,
           scope.tokens * shape.value_columns() * kF32Bytes + state, 7 * scope.tokens * shape.delta_state()};
 }

@@ -55,6 +55,11 @@ double softplus(double x) {
   return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
 }
 
+/// e^(decay softplus(x)), computed in double and rounded once.
+float decay_of(float decay, double x) {
+  return static_cast<float>(std::exp(static_cast<double>(decay) * softplus(x)));
+}
+
 /// The tiles of an op, which share its memory: columns of a state for each thread, and two numbers of each value head and token.
 struct RuleTiles {
   RuleTiles(const DeltaNetShape& of, const RecurrentLayer& states, const Tensor& in, const Tensor& to,
@@ -91,18 +96,30 @@ struct RuleTiles {
   float *columns, *gates;
 };
 
-/// a and b of a token's value heads, side by side. Computed in double, each rounded once.
+/// a (unless rows have their own) and b of a token's value heads, side by side.
 void make_gates(const DeltaRuleArgs& args, const float* row, float* gates) {
   const auto* dt_bias = static_cast<const float*>(args.dt_bias.data);
   const auto* decay = static_cast<const float*>(args.decay.data);
+  const bool has_alphas = !args.shape.decays_rows;
   const int32_t group = args.shape.gate_group();
   for (int32_t h = 0; h < args.shape.value_heads; ++h) {
-    const float* of_head = row + h / group * 2 * group + h % group;
+    const float* of_head = has_alphas ? row + h / group * 2 * group + h % group : row + h;
     const auto beta = static_cast<double>(of_head[0]);
-    const double alpha = static_cast<double>(of_head[group]) + static_cast<double>(dt_bias[h]);
-    gates[2 * h] = static_cast<float>(std::exp(static_cast<double>(decay[h]) * softplus(alpha)));
+    if (has_alphas)
+      gates[2 * h] =
+          decay_of(decay[h], static_cast<double>(of_head[group]) + static_cast<double>(dt_bias[h]));
     gates[2 * h + 1] = static_cast<float>(1.0 / (1.0 + std::exp(-beta)));
   }
+}
+
+/// Makes the alphas of a token's value head the decays of its rows.
+void make_decays(const DeltaRuleArgs& args, int64_t token, int64_t head) {
+  const int64_t first = head * args.shape.key_size;
+  const float decay = static_cast<const float*>(args.decay.data)[head];
+  const float* dt_bias = static_cast<const float*>(args.dt_bias.data) + first;
+  float* alphas = args.alphas.f32_row(token) + first;
+  for (int32_t i = 0; i < args.shape.key_size; ++i)
+    alphas[i] = decay_of(decay, static_cast<double>(alphas[i]) + static_cast<double>(dt_bias[i]));
 }
 
 /// The same of Mamba-2: e^(decay d) and d.
@@ -203,16 +220,24 @@ void delta_rule(const ForwardBatch& batch, const DeltaRuleArgs& args, const OpCo
   check_states("delta_rule", batch, shape, args.state);
   const int64_t heads = shape.value_heads;
   check_f32("delta_rule: qkv", args.qkv, batch.num_tokens, shape.channels());
-  check_f32("delta_rule: gates", args.gates, batch.num_tokens, 2 * heads);
+  check_f32("delta_rule: gates", args.gates, batch.num_tokens, (shape.decays_rows ? 1 : 2) * heads);
+  if (shape.decays_rows) check_f32("delta_rule: alphas", args.alphas, batch.num_tokens, shape.alphas());
   check_f32("delta_rule: out", args.out, batch.num_tokens, shape.value_columns());
-  check_vector("delta_rule: dt_bias", args.dt_bias, heads);
+  check_vector("delta_rule: dt_bias", args.dt_bias, shape.alphas());
   check_vector("delta_rule: decay", args.decay, heads);
   const RuleTiles tiles(shape, args.state, args.qkv, args.out, context);
   for_each_row(args.gates, context,
                [&](int64_t t) { make_gates(args, args.gates.f32_row(t), tiles.gates + t * 2 * heads); });
   const int64_t elements = (args.qkv.rows + batch.num_sequences) * shape.delta_state();
   for_each_head(batch, heads, elements, context, [&](int64_t sequence, int64_t head, int32_t thread) {
-    DeltaRuleTile tile = tiles(rows_of(batch, sequence), head, thread);
+    const SequenceRows rows = rows_of(batch, sequence);
+    DeltaRuleTile tile = tiles(rows, head, thread);
+    if (shape.decays_rows) {
+      for (int64_t t = rows.first; t < rows.first + rows.count; ++t)
+        make_decays(args, t, head);
+      tile.decays = args.alphas.f32_row(rows.first) + head * shape.key_size;
+      tile.decay_stride = args.alphas.stride;
+    }
     tile.q += int64_t{shape.key_head_of(static_cast<int32_t>(head))} * shape.key_size;
     tile.k = tile.q + shape.key_columns();
     tile.v += 2 * shape.key_columns() + head * shape.value_size;

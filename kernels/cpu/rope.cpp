@@ -173,7 +173,10 @@ void write_token(const ForwardBatch& batch, const LatentKvWriteArgs& args, int64
   const KvLayer& kv = args.kv_layer;
   const int32_t rotary_size = args.rotary_size;
   const Pairing pairing = Pairing::of(args.pairing, rotary_size);
-  const float* cos_sin = args.cos_sin + int64_t{batch.positions[token]} * rotary_size;
+  const auto rotate = [&](float* head) {
+    if (args.cos_sin != nullptr)
+      rotate_head(head, args.cos_sin + int64_t{batch.positions[token]} * rotary_size, rotary_size, pairing);
+  };
   const int64_t q_size = args.q.cols / args.heads;
   for (int64_t d = 0; args.q_scale != nullptr && d < args.q.cols; ++d)
     args.q.f32_row(token)[d] *= args.q_scale[batch.positions[token]];
@@ -181,12 +184,12 @@ void write_token(const ForwardBatch& batch, const LatentKvWriteArgs& args, int64
     const float* from = args.q.f32_row(token) + (h + 1) * q_size - rotary_size;
     float* to = args.q_out.f32_row(token) + int64_t{h + 1} * kv.head_size - rotary_size;
     std::copy_n(from, rotary_size, to);
-    rotate_head(to, cos_sin, rotary_size, pairing);
+    rotate(to);
   }
   float* row = args.kv.f32_row(token);
   const auto* weight = static_cast<const float*>(args.kv_norm.data);
   context.lanes->rms_norm_row(row, weight, args.norm_eps, kv.value_size(), row);
-  rotate_head(row + kv.value_size(), cos_sin, rotary_size, pairing);
+  rotate(row + kv.value_size());
   const size_t bytes = row_bytes(kv.dtype, kv.head_size);
   store_head(row, kv.dtype, kv.head_size,
              static_cast<char*>(kv.k) + static_cast<size_t>(batch.slots[token]) * bytes);

@@ -46,6 +46,7 @@ void for_each_operand(Args& args, F&& f) {
     f(Use::read, args.qkv);
     f(Use::read, args.gates);
     f(Use::write, args.out);
+    f(Use::update, args.alphas);
   } else if constexpr (std::is_same_v<Plain, MambaScanArgs>) {
     f(Use::read, args.xbc);
     f(Use::read, args.dt);

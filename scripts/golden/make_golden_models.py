@@ -14,6 +14,7 @@ greedy continuations, the tolerance, and the evidence that the comparison means 
 """
 
 import argparse
+import functools
 import json
 import math
 import pathlib
@@ -154,6 +155,13 @@ NEMOTRON_H = {**SMALL, "hidden_size": 36, "layers_block_type": ["linear_attentio
               "mamba_num_heads": 6, "mamba_head_dim": 12, "n_groups": 2, "ssm_state_size": 20, "time_step_min": 1e-30, "num_hidden_layers": 5}
 MAMBA_CONTROLS = {"no memory": ("A_log", 9.0), "an even convolution": ("conv1d.weight", 0.5), "no bias of convolutions": ("conv1d.bias", 0),
                   "no dt_bias": ("dt_bias", 0), "no skip": (".D", 0), "one norm behind the scan": (("mamba.norm.weight", "mixer.norm.weight"), 1)}
+# Kimi delta attention in most layers, latent attention without positions in the others.
+KIMI_LINEAR = {**LATENT, "hidden_size": 40, "num_hidden_layers": 5, "layer_types": ["linear_attention"] * 3 + ["full_attention", "linear_attention"],
+               "linear_num_heads": 4, "linear_head_dim": 12, "linear_conv_kernel_dim": 4, "tie_word_embeddings": False, "moe_renormalize": True,
+               "num_local_experts": 6, "num_experts_per_tok": 2, "first_k_dense_replace": 3}
+KIMI_LINEAR_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts", "expert_gating_func": 2,
+                    "expert_weights_scale": "routed_scaling_factor", "kda.head_dim": "linear_head_dim", "ssm.conv_kernel": "linear_conv_kernel_dim",
+                    "expert_group_used_count": "topk_group"}
 LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
 
 
@@ -167,6 +175,16 @@ def norm_first(model):
             part, heads = layer.self_attn, torch.nn.Unflatten(-1, (-1, layer.self_attn.head_dim))
             setattr(part, product, torch.nn.Sequential(getattr(part, product), heads, getattr(part, norm), torch.nn.Flatten(-2)))
             setattr(part, norm, torch.nn.Identity())
+
+
+def one_decay_a_head(model):
+    """Decays of Kimi delta attention by the mean of a head's rows, as other delta nets have them."""
+    for layer in model.model.layers:
+        if hasattr(layer.self_attn, "forget_gate"):
+            gate = layer.self_attn.forget_gate
+            for parameter in (gate.f_b_proj.weight, gate.dt_bias):
+                heads = parameter.data.reshape(gate.num_heads, gate.head_dim, -1)
+                parameter.data = heads.mean(1, keepdim=True).expand(heads.shape).reshape(parameter.shape)
 
 
 CASES = [
@@ -426,6 +444,20 @@ CASES = [
          keys={"expert_shared_count": "n_shared_experts", "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
                "expert_weights_scale": "routed_scaling_factor", "expert_weights_norm": "norm_topk_prob", "expert_group_count": "n_group",
                "moe_latent_size": "moe_latent_size"}),
+    Case("kimi-linear", "Kimi delta attention in four layers of five, whose states have a decay for each row, latent attention without positions, sigmoid"
+         " routing with a bias of the choice, shared experts, dense layers first; the delta attention is kimi_delta_attention()", "KimiLinear", "kimi-linear",
+         {**KIMI_LINEAR, "q_lora_rank": None, "n_group": 1, "topk_group": 1}, {"weights not normalised": {"moe_renormalize": False}, **ONE_EXPERT},
+         filled={"no memory": ("A_log", 9.0), "every update in full": ("b_proj.weight", 0), "an even convolution": ("conv1d.weight", 0.5),
+                 "one norm behind the rule": ("o_norm.weight", 1), "even gates behind it": ("g_a_proj.weight", 0), "no dt_bias": ("dt_bias", 0),
+                 "no bias of the choice": ("e_score_correction_bias", 0)}, altered={"one decay a head": one_decay_a_head},
+         num_tokens=96, keys=KIMI_LINEAR_KEYS),
+    Case("kimi-linear-q-rank", "the same with other sizes, queries with a rank, experts in groups", "KimiLinear", "kimi-linear",
+         {**KIMI_LINEAR, "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "num_attention_heads": 2,
+          "num_key_value_heads": 2, "linear_num_heads": 2, "linear_head_dim": 20, "linear_conv_kernel_dim": 3, "q_lora_rank": 20, "num_local_experts": 8,
+          "num_experts_per_tok": 3, "first_k_dense_replace": 2},
+         {"no groups": {"n_group": 1, "topk_group": 1}, "weights not scaled": {"routed_scaling_factor": 1.0}},
+         filled={"no memory": ("A_log", 9.0)}, altered={"one decay a head": one_decay_a_head}, num_tokens=48,
+         keys={**KIMI_LINEAR_KEYS, "expert_group_count": "n_group"}),
 ]
 
 
@@ -451,6 +483,9 @@ LAYER_NAMES = {
     **{f"linear_attn.{part}": name for part, name in {
         "in_proj_ba": "ssm_ba", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha", "in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate",
         "conv1d": "ssm_conv1d", "A_log": "ssm_a", "dt_bias": "ssm_dt.bias", "norm": "ssm_norm", "out_proj": "ssm_out"}.items()},
+    **{f"self_attn.{part}": f"ssm_{name}" for part, name in {
+        "forget_gate.f_a_proj": "f_a", "forget_gate.f_b_proj": "f_b", "forget_gate.dt_bias": "dt.bias", "forget_gate.A_log": "a", "b_proj": "beta",
+        "g_a_proj": "g_a", "g_b_proj": "g_b", "o_norm": "norm"}.items()},
     **{f"{block}.{part}": name for block in ("mamba", "mixer") for part, name in {
         "in_proj": "ssm_in", "conv1d": "ssm_conv1d", "A_log": "ssm_a", "D": "ssm_d", "dt_bias": "ssm_dt.bias", "norm": "ssm_norm",
         "out_proj": "ssm_out"}.items()},
@@ -469,7 +504,7 @@ LAYER_NAMES = {
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias", "mlp.gate.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.e_score_correction_bias": "exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "feed_forward.expert_bias": "exp_probs_b.bias",
 }
-SPLITS_LATENT = ("DeepseekV3", "Mistral4")
+SPLITS_LATENT = ("DeepseekV3", "Mistral4", "KimiLinear")
 MAMBA_FAMILIES = ("GraniteMoeHybrid", "NemotronH")
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Their post_attention_layernorm is not called ffn_norm in GGUF.
@@ -500,7 +535,37 @@ def make_model(case, weights, dtype, changes=None):
         for activation in xielu_modules(model):
             activation.beta.fill_(activation._beta_scalar)  # they are created in bf16
             activation.eps.fill_(activation._eps_scalar)
+    if case.family == "KimiLinear" and dtype == torch.float64:
+        for layer in model.model.layers:
+            if hasattr(layer.self_attn, "forget_gate"):
+                layer.self_attn.forward = functools.partial(kimi_delta_attention, layer.self_attn)
     return model
+
+
+def kimi_delta_attention(module, hidden_states, **_):
+    """A layer of Kimi delta attention (Kimi Team 2025, "Kimi Linear", section 3), token after token in float64, where transformers takes
+    chunks of tokens in float32. The states of heads are [key, value]."""
+    x = hidden_states[0]
+    heads, size, kernel = module.num_heads, module.head_dim, module.conv_kernel_size
+    weight = module.conv1d.weight.squeeze(1)
+    inputs = torch.cat([x.new_zeros(kernel - 1, weight.shape[0]), torch.cat([module.q_proj(x), module.k_proj(x), module.v_proj(x)], dim=-1)])
+    convolved = torch.nn.functional.silu(sum(inputs[j:j + len(x)] * weight[:, j] for j in range(kernel)))
+    q, k, v = (part.reshape(-1, heads, size) for part in convolved.chunk(3, dim=-1))
+    q, k = (part / torch.sqrt(part.pow(2).sum(-1, keepdim=True) + 1e-6) for part in (q, k))
+    gate = module.forget_gate
+    raw = (gate.f_b_proj(gate.f_a_proj(x)) + gate.dt_bias).reshape(-1, heads, size)
+    decay = torch.exp(-torch.exp(gate.A_log.reshape(heads, 1)) * torch.nn.functional.softplus(raw, threshold=1e3))
+    strength = torch.sigmoid(module.b_proj(x))
+    state, out = x.new_zeros(heads, size, size), []
+    for t in range(len(x)):
+        state = decay[t, :, :, None] * state
+        wanted = strength[t, :, None] * (v[t] - torch.einsum("hkv,hk->hv", state, k[t]))
+        state = state + k[t][:, :, None] * wanted[:, None]
+        out.append(torch.einsum("hkv,hk->hv", state, q[t]) / math.sqrt(size))
+    out = torch.stack(out)
+    normed = out * torch.rsqrt(out.pow(2).mean(-1, keepdim=True) + module.o_norm.variance_epsilon) * module.o_norm.weight
+    gates = torch.sigmoid(module.g_b_proj(module.g_a_proj(x))).reshape(-1, heads, size)
+    return module.o_proj((normed * gates).flatten(1))[None]
 
 
 CASES += [with_draft_layer("qwen35", layer_types=["full_attention"]), with_draft_layer("glm4moe", first_k_dense_replace=0),
@@ -525,7 +590,7 @@ def mean_and_deviation(case, name, shape):
         of_heads = 0.6 if case.family == "Gemma4" else 1.5  # unscaled scores grow with the size of the heads
         return of_heads if "q_norm" in name or "k_norm" in name else 1.0, 0.1
     if name.endswith("A_log"):  # decays over some tokens and over many
-        return np.linspace(-3, 1, shape[0], dtype=np.float32), 0.1
+        return np.linspace(-3, 1, max(shape), dtype=np.float32).reshape(shape), 0.1
     if name.endswith("layer_scalar"):
         return 0.6, 0.1
     if name.endswith("scale"):  # of experts, and of a router's input, which is small
@@ -655,6 +720,8 @@ def layer_tensors(case, config, rest, weight):
         return dict(zip(("attn_qkv.weight", "attn_gate.weight"), split_delta_heads(config, weight)))
     if case.family.startswith("Qwen3_5") and rest.startswith("linear_attn."):
         weight = values_in_turn(config, rest.removeprefix("linear_attn."), weight)
+    if rest == "self_attn.conv1d.weight":  # of q, k and v, as the checkpoints have them
+        return {f"ssm_conv1d_{part}.weight": of_part[np.newaxis] for part, of_part in zip("qkv", np.split(weight, 3))}
     if rest.endswith(".A_log"):
         weight = -np.exp(weight)
     if rest in ("linear_attn.conv1d.weight", "conv.conv.weight", "mamba.conv1d.weight", "mixer.conv1d.weight"):
@@ -735,8 +802,9 @@ def add_hyperparameters(writer, case):
     if case.family == "Gemma4":
         add_sizes_of_layers(writer, arch, sizes, config)
     else:
-        if case.family.startswith("Lfm2") or case.family in MAMBA_FAMILIES:
-            kv_heads = [0 if kind != "full_attention" else config.num_key_value_heads for kind in config.layer_types]
+        if case.family.startswith("Lfm2") or case.family in (*MAMBA_FAMILIES, "KimiLinear"):
+            of_attention = 1 if case.family == "KimiLinear" else config.num_key_value_heads
+            kv_heads = [0 if kind != "full_attention" else of_attention for kind in config.layer_types]
             writer.add(f"{arch}.attention.head_count_kv", kv_heads)
         else:
             sizes["attention.head_count_kv"] = config.num_key_value_heads
@@ -744,8 +812,11 @@ def add_hyperparameters(writer, case):
         sizes["rope.dimension_count"] = int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0))
     sizes["vocab_size"] = config.vocab_size
     sizes.setdefault("attention.value_length", sizes["attention.key_length"])
-    if case.arch in ("deepseek2", "mistral4"):
+    if case.arch in ("deepseek2", "mistral4", "kimi-linear"):
         add_latent_sizes(sizes, config, is_new=case.family in SPLITS_LATENT)
+    if case.family == "KimiLinear":  # an array; and its converter has another number as the size of a value
+        del sizes["attention.head_count_kv"]
+        sizes["attention.value_length"] = config.hidden_size // config.num_attention_heads
     if "num_experts_per_tok" in case.config:
         sizes["expert_count"] = getattr(config, "num_local_experts", None) or config.num_experts
         sizes["expert_used_count"] = config.num_experts_per_tok

@@ -66,12 +66,13 @@ class DeltaBench {
         states_(random_buffer(copies_ * batch.sequences * slot_floats())),
         x_(random_buffer(rows_ * shape.channels())),
         gates_(random_buffer(rows_ * 2 * shape.value_heads)),
+        alphas_(random_buffer(rows_ * shape.alphas())),
         qkv_(random_buffer(rows_ * shape.channels())),
         z_(random_buffer(rows_ * shape.value_columns())),
         values_(random_buffer(rows_ * shape.value_columns())),
         out_(static_cast<size_t>(rows_ * shape.value_columns()) * 2, "operands"),
         weight_(random_buffer(int64_t{shape.conv_size} * shape.channels())),
-        vector_(test::normal_values(std::max(shape.value_heads, shape.value_size), 3)),
+        vector_(test::normal_values(std::max(shape.alphas(), shape.value_size), 3)),
         decay_(std::vector<float>(static_cast<size_t>(shape.value_heads), -0.05f)),
         sequences_(batch.sequences) {}
 
@@ -91,12 +92,13 @@ class DeltaBench {
   void rule(cuda::Launch launch, int64_t call) const {
     cuda::delta_rule(launch, batch(),
                      {.qkv = f32_tensor(qkv_, rows_, shape_.channels()),
-                      .gates = f32_tensor(gates_, rows_, 2 * int64_t{shape_.value_heads}),
+                      .gates = f32_tensor(gates_, rows_, (shape_.decays_rows ? 1 : 2) * shape_.value_heads),
                       .shape = shape_,
-                      .dt_bias = vector(vector_, shape_.value_heads),
+                      .dt_bias = vector(vector_, shape_.alphas()),
                       .decay = vector(decay_, shape_.value_heads),
                       .state = state(call),
-                      .out = f32_tensor(values_, rows_, shape_.value_columns())});
+                      .out = f32_tensor(values_, rows_, shape_.value_columns()),
+                      .alphas = f32_tensor(alphas_, rows_, shape_.alphas())});
   }
   void gate(cuda::Launch launch) const {
     cuda::head_gate(launch, {.x = f32_tensor(values_, rows_, shape_.value_columns()),
@@ -140,7 +142,7 @@ class DeltaBench {
   int64_t copies_;
   CudaArray<int32_t> slots_;
   test::CudaPagedBatch paged_;
-  cuda::DeviceBuffer states_, x_, gates_, qkv_, z_, values_, out_, weight_;
+  cuda::DeviceBuffer states_, x_, gates_, alphas_, qkv_, z_, values_, out_, weight_;
   CudaArray<float> vector_, decay_;
   int32_t sequences_;
 };
@@ -170,6 +172,7 @@ struct Options {
   std::vector<int32_t> sequences = {1, 4, 16, 64, 128, 256};
   std::vector<int32_t> tokens = {16, 64, 256, 1024, 4096};
   int32_t value_heads = 32;
+  bool decays_rows = false;
   int repeats = 15;
 };
 
@@ -177,11 +180,13 @@ void run(const Options& options) {
   if (!has_usable_gpu()) fail("no usable GPU");
   const CudaDevice device = cuda_devices().front();
   const GpuPeak peak = measure_gpu_peak(DType::bf16, false);
-  const DeltaNetShape shape{.key_heads = std::max(1, options.value_heads / 2),
-                            .value_heads = options.value_heads,
-                            .key_size = 128,
-                            .value_size = 128,
-                            .conv_size = 4};
+  const DeltaNetShape shape{
+      .key_heads = std::max(1, options.decays_rows ? options.value_heads : options.value_heads / 2),
+      .value_heads = options.value_heads,
+      .key_size = 128,
+      .value_size = 128,
+      .conv_size = 4,
+      .decays_rows = options.decays_rows};
   std::vector<Batch> batches;
   for (const int32_t sequences : options.sequences)
     batches.push_back({sequences, 1});
@@ -210,6 +215,7 @@ void run(const Options& options) {
       const double gbps = static_cast<double>(work.bytes()) / us.median / 1e3;
       const Json line{{"op", op},
                       {"value_heads", shape.value_heads},
+                      {"decays_rows", shape.decays_rows},
                       {"sequences", batch.sequences},
                       {"tokens_each", batch.tokens},
                       {"us", us.median},
@@ -238,6 +244,8 @@ int main(int argc, char** argv) {
   app.add_option("--sequences", options.sequences, "that decode together")->delimiter(',');
   app.add_option("--tokens", options.tokens, "of prompts, one and four at a time")->delimiter(',');
   app.add_option("--value-heads", options.value_heads, "of 128; half as many of keys")->capture_default_str();
+  app.add_flag("--rows", options.decays_rows,
+               "states with a decay for each row, as many heads of keys as of values");
   app.add_option("--repeats", options.repeats, "graphs of calls that are measured of each")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

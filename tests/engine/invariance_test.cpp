@@ -45,7 +45,9 @@ const std::vector<std::string> kModels{"demo",
                                        "lfm2moe",
                                        "granite-hybrid",
                                        "nemotron-h",
-                                       "nemotron-h-experts"};
+                                       "nemotron-h-experts",
+                                       "kimi-linear",
+                                       "kimi-linear-q-rank"};
 
 std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
   return open_model(name == "demo" ? "" : source_path("tests/golden/") + name + ".gguf");

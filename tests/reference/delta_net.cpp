@@ -1,5 +1,6 @@
 #include "tests/reference/delta_net.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -53,17 +54,25 @@ Matrix delta_rule(const Matrix& qkv, const Matrix& gates, const DeltaNetShape& s
   for (int64_t t = 0; t < qkv.rows; ++t) {
     for (int64_t head = 0; head < shape.value_heads; ++head) {
       const int64_t key_head = shape.in_turn ? head % shape.key_heads : head / of_key;
-      const int64_t beta = shape.in_turn ? head : key_head * 2 * of_key + head % of_key;
+      const bool is_alone = shape.in_turn || shape.decays_rows;  // all betas stand in front of all alphas
+      const int64_t beta = is_alone ? head : key_head * 2 * of_key + head % of_key;
       const double b = sigmoid(gates.at(t, beta));
-      const double alpha = gates.at(t, beta + (shape.in_turn ? heads : of_key));
-      const double softplus =
-          std::log1p(std::exp(alpha + static_cast<double>(dt_bias[static_cast<size_t>(head)])));
-      const double a = std::exp(static_cast<double>(decay[static_cast<size_t>(head)]) * softplus);
+      const auto decay_of_row = [&](int64_t row) {
+        const int64_t index = shape.decays_rows ? head * rows + row : head;
+        const double alpha =
+            gates.at(t, shape.decays_rows ? heads + index : beta + (is_alone ? heads : of_key));
+        const double x = alpha + static_cast<double>(dt_bias[static_cast<size_t>(index)]);
+        const double softplus = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+        return std::exp(static_cast<double>(decay[static_cast<size_t>(head)]) * softplus);
+      };
       double* s = state.delta.data() + head * rows * cols;
       const auto q = [&](int64_t i) { return qkv.at(t, key_head * rows + i); };
       const auto k = [&](int64_t i) { return qkv.at(t, shape.key_columns() + key_head * rows + i); };
-      for (int64_t i = 0; i < rows * cols; ++i)
-        s[i] *= a;
+      for (int64_t i = 0; i < rows; ++i) {
+        const double a = decay_of_row(i);
+        for (int64_t v = 0; v < cols; ++v)
+          s[i * cols + v] *= a;
+      }
       for (int64_t v = 0; v < cols; ++v) {
         double answer = 0.0, value = 0.0;
         for (int64_t i = 0; i < rows; ++i)

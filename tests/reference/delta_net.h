@@ -18,7 +18,7 @@ struct DeltaState {
 Matrix delta_conv(const Matrix& x, const DeltaNetShape& shape, std::span<const float> weight,
                   DeltaState& state);
 
-/// See DeltaRuleArgs, also for a sequence's next tokens.
+/// See DeltaRuleArgs, also for a sequence's next tokens. `gates`: where rows decay, their alphas stand behind the betas.
 Matrix delta_rule(const Matrix& qkv, const Matrix& gates, const DeltaNetShape& shape,
                   std::span<const float> dt_bias, std::span<const float> decay, DeltaState& state);
 

@@ -20,6 +20,7 @@ struct LatentKvCase {
   DType kv = DType::f32;
   int32_t block_size = 16;
   bool scales_q = false;  ///< by position
+  bool rotates = true;
 
   static constexpr float kEps = 1e-5f;
   static constexpr int32_t kPositions = 200;
@@ -49,6 +50,7 @@ struct LatentKvCase {
   std::vector<double> rotated(std::span<const float> elements, int32_t position) const {
     const std::vector<float> table = angles();
     std::vector<double> head(elements.begin(), elements.end());
+    if (!rotates) return head;
     reference::rotate_head(head,
                            std::span(table).subspan(static_cast<size_t>(position * rotary_size),
                                                     static_cast<size_t>(rotary_size)),

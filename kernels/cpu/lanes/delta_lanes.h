@@ -84,9 +84,22 @@ inline void store_columns(const DeltaRuleTile& tile, int32_t first, int32_t coun
   }
 }
 
-/// sums += by[row] times that row of the scratch memory.
-inline void add_row(const DeltaRuleTile& tile, int32_t row, const float* by, Lanes* sums) {
-  const Lanes factor = Lanes::broadcast(by + row);
+/// A token's decay of a head's state. of_key(): the factor by which a row in front of its decay counts in S^T k; `rest` multiplies the sum.
+struct HeadDecay {
+  Lanes rest;
+  Lanes of_row(int32_t) const { return rest; }
+  Lanes of_key(const float* k, int32_t row) const { return Lanes::broadcast(k + row); }
+};
+/// Decays of each row.
+struct RowDecays {
+  const float* decays;
+  Lanes rest = Lanes::set(1.0f);
+  Lanes of_row(int32_t row) const { return Lanes::broadcast(decays + row); }
+  Lanes of_key(const float* k, int32_t row) const { return Lanes::set(k[row] * decays[row]); }
+};
+
+/// sums += factor times a row of the scratch memory.
+inline void add_row(const DeltaRuleTile& tile, int32_t row, Lanes factor, Lanes* sums) {
   for (int l = 0; l < kColumnLanes; ++l)
     sums[l] = fma(Lanes::load(tile.scratch + row * kDeltaColumns + l * kLanes), factor, sums[l]);
 }
@@ -104,38 +117,40 @@ inline void update_row(const DeltaRuleTile& tile, int32_t row, const float* k, c
 }
 
 /// All rows' steps of a token; gives S^T q behind them.
-inline void update_state(const DeltaRuleTile& tile, const float* k, const float* q, Lanes decay,
+template <class Decay>
+inline void update_state(const DeltaRuleTile& tile, const float* k, const float* q, const Decay& decay,
                          const Lanes* update, Lanes* sums) {
   const int32_t pairs = tile.key_size / 2 * 2;
   Lanes odd[kColumnLanes];
   for (int l = 0; l < kColumnLanes; ++l)
     sums[l] = odd[l] = Lanes::set(0.0f);
   for (int32_t row = 0; row < pairs; row += 2) {
-    update_row(tile, row, k, q, decay, update, sums);
-    update_row(tile, row + 1, k, q, decay, update, odd);
+    update_row(tile, row, k, q, decay.of_row(row), update, sums);
+    update_row(tile, row + 1, k, q, decay.of_row(row + 1), update, odd);
   }
-  if (pairs < tile.key_size) update_row(tile, pairs, k, q, decay, update, sums);
+  if (pairs < tile.key_size) update_row(tile, pairs, k, q, decay.of_row(pairs), update, sums);
   for (int l = 0; l < kColumnLanes; ++l)
     sums[l] = sums[l] + odd[l];
 }
 
 /// One token: corrects the columns' answer to k towards v, then asks them with q. `v` and `out` are [kDeltaColumns].
-inline void delta_step(const DeltaRuleTile& tile, int32_t token, const float* v, float* out) {
+template <class Decay>
+inline void delta_step(const DeltaRuleTile& tile, int32_t token, const Decay& decay, const float* v,
+                       float* out) {
   const float* k = tile.k + token * tile.stride;
   const float* q = tile.q + token * tile.stride;
-  const float* gates = tile.gates + token * tile.gate_stride;
-  const Lanes decay = Lanes::set(gates[0]), strength = Lanes::set(gates[1]), zero = Lanes::set(0.0f);
+  const Lanes strength = Lanes::set(tile.gates[token * tile.gate_stride + 1]), zero = Lanes::set(0.0f);
   const int32_t pairs = tile.key_size / 2 * 2;
   Lanes even[kColumnLanes], odd[kColumnLanes], update[kColumnLanes];
   for (int l = 0; l < kColumnLanes; ++l)
     even[l] = odd[l] = zero;
   for (int32_t row = 0; row < pairs; row += 2) {
-    add_row(tile, row, k, even);
-    add_row(tile, row + 1, k, odd);
+    add_row(tile, row, decay.of_key(k, row), even);
+    add_row(tile, row + 1, decay.of_key(k, row + 1), odd);
   }
-  if (pairs < tile.key_size) add_row(tile, pairs, k, even);
+  if (pairs < tile.key_size) add_row(tile, pairs, decay.of_key(k, pairs), even);
   for (int l = 0; l < kColumnLanes; ++l)
-    update[l] = (Lanes::load(v + l * kLanes) - (even[l] + odd[l]) * decay) * strength;
+    update[l] = (Lanes::load(v + l * kLanes) - (even[l] + odd[l]) * decay.rest) * strength;
   update_state(tile, k, q, decay, update, even);
   for (int l = 0; l < kColumnLanes; ++l)
     even[l].store(out + l * kLanes);
@@ -150,7 +165,10 @@ inline void delta_rule(const DeltaRuleTile& tile) {
       const float* values = tile.v + token * tile.stride + first;
       for (int32_t c = 0; c < kDeltaColumns; ++c)
         v[c] = c < count ? values[c] : 0.0f;
-      delta_step(tile, token, v, out);
+      if (tile.decays != nullptr)
+        delta_step(tile, token, RowDecays{tile.decays + token * tile.decay_stride}, v, out);
+      else
+        delta_step(tile, token, HeadDecay{Lanes::set(tile.gates[token * tile.gate_stride])}, v, out);
       for (int32_t c = 0; c < count; ++c)
         tile.out[token * tile.out_stride + first + c] = out[c];
     }

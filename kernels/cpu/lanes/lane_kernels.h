@@ -54,6 +54,9 @@ struct DeltaRuleTile {
   int64_t stride = 0;
   const float* gates = nullptr;  ///< [tokens, gate_stride]: a and b
   int64_t gate_stride = 0;
+  const float* decays =
+      nullptr;  ///< [tokens, decay_stride]: an a for each row of the state; null: `gates` has it
+  int64_t decay_stride = 0;
   float* out = nullptr;  ///< [tokens, out_stride]
   int64_t out_stride = 0;
   float* state = nullptr;  ///< [key_size, value_size]

@@ -17,8 +17,8 @@ inline void mamba_step(const MambaScanTile& tile, int32_t token, int32_t first, 
     values[l] = load_some(x + l * kLanes, count - l * kLanes);
     update[l] = values[l] * Lanes::set(gates[1]);
   }
-  update_state(rule, rule.k + token * rule.stride, rule.q + token * rule.stride, Lanes::set(gates[0]), update,
-               sums);
+  update_state(rule, rule.k + token * rule.stride, rule.q + token * rule.stride,
+               HeadDecay{Lanes::set(gates[0])}, update, sums);
   const float* gate = tile.gate + token * tile.gate_stride + first;
   float* out = rule.out + token * rule.out_stride + first;
   for (int l = 0; l < kColumnLanes; ++l) {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/delta/delta_rule_chunk.cuh"
 #include "kernels/cuda/delta/delta_rule_group.cuh"
+#include "kernels/cuda/delta/delta_rule_rows.cuh"
 
 // The gated delta rule (Yang et al. 2024, arXiv:2412.06464; DeltaRuleArgs has the formulas), as
 //
@@ -12,7 +13,7 @@
 // It equals S = a S, S += k (b (v - S^T k))^T, out = S^T q, and multiplies the state by k and q in the same pass.
 //
 //   qkv     [tokens, channels] f32: heads of q, of k, of v, rows `stride` apart
-//   gates   [tokens, 2 value_heads] f32: betas and alphas in groups
+//   gates   [tokens, 2 value_heads] f32: betas and alphas in groups; where rows decay, [tokens, value_heads], beside alphas of all rows
 //   state   [num_slots, value_heads, key_size, value_size] f32
 //   out     [tokens, value_columns] f32
 //
@@ -25,6 +26,7 @@
 //   many tokens   (prompts) A warp has all rows of 8 columns, so that tokens follow each other without a barrier, four at a time
 //                 (delta_rule_group.cuh). q, k, v and gates of kTileTokens tokens come through shared memory; the next ones are copied
 //                 while these are computed.
+//   rows          (states with a decay for each row: Kimi delta attention) delta_rule_rows.cuh
 //   chunks        (kLeastChunked tokens and more, heads of 128) 16 tokens at a time on tensor cores (delta_rule_chunk.cuh).
 //
 // FLOPs: 7 for each element of the state and token. Keys of a size other than 64, 128 and 256, values that are no
@@ -37,6 +39,7 @@ struct RuleSums {
   float4 answers[kRuleWarps][kRuleColumns / 4];
   float4 values[kRuleWarps][kRuleColumns / 4];
   float k_dot_q[kRuleWarps];
+  alignas(16) float decays[kMaxDeltaKeySize];  ///< of rows
 };
 
 __device__ __forceinline__ float4 operator+(const float4& a, const float4& b) {
@@ -52,16 +55,31 @@ __device__ __forceinline__ float4 sum_of_rows(const float4& value) {
   return {sum_of_rows(value.x), sum_of_rows(value.y), sum_of_rows(value.z), sum_of_rows(value.w)};
 }
 
-template <int kQuads, bool kAligned>
+/// Decays the rows of a state for a token. The block makes the decays once.
+template <int kQuads>
+__device__ __forceinline__ void decay_rows(const RuleParams& p, const RuleBlock& block, int64_t token,
+                                           const RuleThread& place, RuleSums& shared,
+                                           RuleState<kQuads>& state) {
+  for (auto row = static_cast<int32_t>(threadIdx.x); row < RuleTile<kQuads>::kKeys; row += kRuleThreads)
+    shared.decays[row] = row < p.key_size ? decay_of_row(p, block.head, token, row) : 1.0f;
+  __syncthreads();
+  float decays[4 * kQuads];
+  load_rows<kQuads, true>(shared.decays, RuleTile<kQuads>::kKeys, place, decays);
+  state.scale(decays);
+}
+
+template <int kQuads, bool kAligned, bool kRows>
 __device__ void run_one(const RuleParams& p, const RuleBlock& block, int64_t token, RuleSums& shared,
                         RuleState<kQuads>& state) {
   const RuleThread place = RuleThread::of_whole_lines();
   const int32_t columns = block.columns(p);
+  if constexpr (kRows) decay_rows<kQuads>(p, block, token, place, shared, state);
   float k[4 * kQuads], q[4 * kQuads];
   load_rows<kQuads, kAligned>(block.k(p, token), p.key_size, place, k);
   load_rows<kQuads, kAligned>(block.q(p, token), p.key_size, place, q);
   const float4 v = load_quad<kAligned>(block.v(p, token), place.column, columns);
-  const RuleGates gates = RawGates::load(p, block.head, token).gates(p, block.head);
+  const RuleGates gates = kRows ? RuleGates{1.0f, strength_of_rows(p, block.head, token)}
+                                : RawGates::load(p, block.head, token).gates(p, block.head);
   float dot = 0.0f;
 #pragma unroll
   for (int r = 0; r < 4 * kQuads; ++r)
@@ -89,7 +107,7 @@ __device__ void run_one(const RuleParams& p, const RuleBlock& block, int64_t tok
   };
   const float4 update = {update_of(v.x, answers.x), update_of(v.y, answers.y), update_of(v.z, answers.z),
                          update_of(v.w, answers.w)};
-  state.scale(gates.decay);
+  if constexpr (!kRows) state.scale(gates.decay);
   state.add(k, update);
   if (static_cast<int32_t>(threadIdx.x) < kRuleColumns / 4) {
     const float4 out = {
@@ -147,32 +165,34 @@ __device__ void clear_rows(const RuleParams& p, const RuleBlock& block, const De
 }
 
 /// The fewest blocks of a multiprocessor for which registers must suffice. Decoding: 128 KiB of states in
-/// flight. Chunks: the number that shared memory has room for.
-template <int kQuads, bool kMany>
+/// flight, or 96 where decays of rows take registers too. Chunks: the number that shared memory has room for.
+template <int kQuads, bool kMany, bool kRows>
 inline constexpr int kLeastBlocks = kQuads > 2 ? 1
                                     : kMany    ? 3
+                                    : kRows    ? 6
                                                : 8;
 
 /// True if heads are computed in chunks.
-template <int kQuads, bool kAligned, bool kMany>
-inline constexpr bool kHasChunks = kMany&& kAligned&& RuleTile<kQuads>::kKeys == kChunkKeys;
+template <int kQuads, bool kAligned, bool kMany, bool kRows>
+inline constexpr bool kHasChunks = kMany&& kAligned && !kRows && RuleTile<kQuads>::kKeys == kChunkKeys;
 
 /// Shared memory of a block.
-template <int kQuads, bool kAligned, bool kMany>
+template <int kQuads, bool kAligned, bool kMany, bool kRows>
 inline constexpr size_t kSharedBytes =
-    !kMany                                ? sizeof(RuleSums)
-    : kHasChunks<kQuads, kAligned, kMany> ? std::max(sizeof(ChunkShared), sizeof(RuleTile<kQuads>[2]))
-                                          : sizeof(RuleTile<kQuads>[2]);
+    !kMany                                       ? sizeof(RuleSums)
+    : kRows                                      ? std::max(sizeof(RuleSums), sizeof(RowsTile<kQuads>[2]))
+    : kHasChunks<kQuads, kAligned, kMany, kRows> ? std::max(sizeof(ChunkShared), sizeof(RuleTile<kQuads>[2]))
+                                                 : sizeof(RuleTile<kQuads>[2]);
 
-/// kMany: whether sequences may bring several tokens.
-template <int kQuads, bool kAligned, bool kMany>
-__global__ void __launch_bounds__(kRuleThreads, kLeastBlocks<kQuads, kMany>)
+/// kMany: whether sequences may bring several tokens; kRows: whether rows have decays of their own.
+template <int kQuads, bool kAligned, bool kMany, bool kRows>
+__global__ void __launch_bounds__(kRuleThreads, kLeastBlocks<kQuads, kMany, kRows>)
     delta_rule_kernel(RuleParams p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
   extern __shared__ uint4 memory[];
   const RuleBlock block(p, blockIdx.x);
   const DeltaSequence sequence(p.sequences, block.sequence);
-  if constexpr (kHasChunks<kQuads, kAligned, kMany>) {
+  if constexpr (kHasChunks<kQuads, kAligned, kMany, kRows>) {
     if (sequence.count >= kLeastChunked && !sequence.is_padding)
       return run_chunks(p, block, sequence, stamps, *reinterpret_cast<ChunkShared*>(memory));
   }
@@ -189,7 +209,9 @@ __global__ void __launch_bounds__(kRuleThreads, kLeastBlocks<kQuads, kMany>)
   allow_next_kernel();
   if (sequence.is_padding) return clear_rows(p, block, sequence);
   if (is_one) {
-    run_one<kQuads, kAligned>(p, block, sequence.first, *reinterpret_cast<RuleSums*>(memory), state);
+    run_one<kQuads, kAligned, kRows>(p, block, sequence.first, *reinterpret_cast<RuleSums*>(memory), state);
+  } else if constexpr (kMany && kRows) {
+    run_rows<kQuads, kAligned>(p, block, sequence, *reinterpret_cast<RowsTile<kQuads>(*)[2]>(memory), state);
   } else if constexpr (kMany) {
     run_many<kQuads, kAligned>(p, block, sequence, *reinterpret_cast<RuleTile<kQuads>(*)[2]>(memory), state);
   }
@@ -200,10 +222,14 @@ template <int kQuads>
 void launch_rule(Launch& launch, const RuleParams& params, bool is_aligned, bool has_many) {
   const int64_t blocks = int64_t{params.sequences.count} * params.value_heads * params.column_blocks;
   const bool is_whole = is_aligned && params.key_size == RuleTile<kQuads>::kKeys;
-  const auto run = [&]<bool kAligned, bool kMany>() {
+  const auto launch_one = [&]<bool kAligned, bool kMany, bool kRows>() {
     launch.reads_ahead(blocks * kRuleColumns * params.key_size * static_cast<int64_t>(sizeof(float)))(
-        "delta_rule", delta_rule_kernel<kQuads, kAligned, kMany>, dim3(static_cast<unsigned>(blocks)),
-        dim3(kRuleThreads), kSharedBytes<kQuads, kAligned, kMany>, params);
+        "delta_rule", delta_rule_kernel<kQuads, kAligned, kMany, kRows>, dim3(static_cast<unsigned>(blocks)),
+        dim3(kRuleThreads), kSharedBytes<kQuads, kAligned, kMany, kRows>, params);
+  };
+  const auto run = [&]<bool kAligned, bool kMany>() {
+    if (params.alphas != nullptr) return launch_one.template operator()<kAligned, kMany, true>();
+    launch_one.template operator()<kAligned, kMany, false>();
   };
   if (has_many)
     return is_whole ? run.template operator()<true, true>() : run.template operator()<false, true>();
@@ -216,15 +242,19 @@ void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& 
   const DeltaNetShape& shape = args.shape;
   check_delta("delta_rule", batch, shape);
   check_f32("delta_rule: qkv", args.qkv, batch.num_tokens, shape.channels());
-  check_f32("delta_rule: gates", args.gates, batch.num_tokens, 2 * int64_t{shape.value_heads});
+  check_f32("delta_rule: gates", args.gates, batch.num_tokens,
+            (shape.decays_rows ? 1 : 2) * int64_t{shape.value_heads});
+  if (shape.decays_rows) check_f32("delta_rule: alphas", args.alphas, batch.num_tokens, shape.alphas());
   check_f32("delta_rule: out", args.out, batch.num_tokens, shape.value_columns());
-  check_f32("delta_rule: dt_bias", args.dt_bias, 1, shape.value_heads);
+  check_f32("delta_rule: dt_bias", args.dt_bias, 1, shape.alphas());
   check_f32("delta_rule: decay", args.decay, 1, shape.value_heads);
   if (batch.num_tokens == 0) return;
   const RuleParams params{.qkv = args.qkv.f32(),
                           .stride = args.qkv.stride,
                           .gates = args.gates.f32(),
                           .gate_stride = args.gates.stride,
+                          .alphas = shape.decays_rows ? args.alphas.f32() : nullptr,
+                          .alpha_stride = args.alphas.stride,
                           .out = args.out.f32(),
                           .out_stride = args.out.stride,
                           .state = args.state.delta,

@@ -19,6 +19,8 @@ struct RuleParams {
   int64_t stride;
   const float* gates;
   int64_t gate_stride;
+  const float* alphas;  ///< where rows decay, else null
+  int64_t alpha_stride;
   float* out;
   int64_t out_stride;
   float* state;
@@ -167,6 +169,12 @@ struct RuleState {
     for (float4& row : at)
       row = {factor * row.x, factor * row.y, factor * row.z, factor * row.w};
   }
+  /// Each row by its own factor.
+  __device__ __forceinline__ void scale(const float (&factors)[kRows]) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      at[r] = {factors[r] * at[r].x, factors[r] * at[r].y, factors[r] * at[r].z, factors[r] * at[r].w};
+  }
   /// S += k update^T.
   __device__ __forceinline__ void add(const float (&k)[kRows], const float4& update) {
 #pragma unroll
@@ -193,11 +201,27 @@ __device__ __forceinline__ void load_rows(const float* head, int32_t size, const
   }
 }
 
+__device__ __forceinline__ float softplus(float x) {
+  return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+}
+__device__ __forceinline__ float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
 /// Gates of a token and a value head: a = e^(decay softplus(alpha + dt_bias)) and b = sigmoid(beta).
 struct RuleGates {
   float decay;
   float strength;
 };
+
+/// b of a token where rows have an a of their own, and the a of a row.
+__device__ __forceinline__ float strength_of_rows(const RuleParams& p, int32_t head, int64_t token) {
+  return sigmoid(p.gates[token * p.gate_stride + head]);
+}
+__device__ __forceinline__ float decay_of_row(const RuleParams& p, int32_t head, int64_t token, int32_t row) {
+  const int32_t index = head * p.key_size + row;
+  return expf(p.decay[head] * softplus(p.alphas[token * p.alpha_stride + index] + p.dt_bias[index]));
+}
 
 /// The inputs of RuleGates.
 struct RawGates {
@@ -211,9 +235,7 @@ struct RawGates {
   }
   /// The gates, with the logarithm of a instead of a.
   __device__ __forceinline__ RuleGates logs(const RuleParams& p, int32_t head) const {
-    const float x = alpha + p.dt_bias[head];
-    const float softplus = fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
-    return {p.decay[head] * softplus, 1.0f / (1.0f + expf(-beta))};
+    return {p.decay[head] * softplus(alpha + p.dt_bias[head]), sigmoid(beta)};
   }
   __device__ __forceinline__ RuleGates gates(const RuleParams& p, int32_t head) const {
     const RuleGates made = logs(p, head);

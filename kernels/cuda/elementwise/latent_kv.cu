@@ -2,6 +2,7 @@
 //
 //   k[slot] = [latent / sqrt(mean(latent^2) + eps) * weight | rotated key]
 //   q_out[t, h, latent ...] = rotated q[t, h, last rotary_size]                 as rope.cu rotates
+//   neither is rotated without angles (Kimi Linear)
 //   q = q_scale[position] q                                                     first, if there are such scales (Mistral 4)
 //
 //   q         [tokens, heads * (any + rotary_size)] f32, rows `q_stride` apart
@@ -51,7 +52,7 @@ struct LatentKvParams {
   __device__ int32_t row_size() const { return latent_size + rotary_size; }
 };
 
-/// to[...] = scale times rotated from[...]; a lane takes one pair at a time.
+/// to[...] = scale times rotated from[...], not rotated without angles; a lane takes one pair at a time.
 template <class T>
 __device__ void rotate_row(const LatentKvParams& p, const float* from, const float* angles, T* to,
                            float scale = 1.0f) {
@@ -59,7 +60,8 @@ __device__ void rotate_row(const LatentKvParams& p, const float* from, const flo
   for (int32_t pair = static_cast<int32_t>(threadIdx.x) % kWarpSize; pair < pairs; pair += kWarpSize) {
     const int32_t a = p.halves ? pair : 2 * pair;
     const int32_t b = p.halves ? pair + pairs : 2 * pair + 1;
-    const float cosine = angles[2 * pair], sine = angles[2 * pair + 1];
+    const float cosine = angles == nullptr ? 1.0f : angles[2 * pair];
+    const float sine = angles == nullptr ? 0.0f : angles[2 * pair + 1];
     const float x = scale * from[a], y = scale * from[b];
     to[a] = from_f32<T>(x * cosine - y * sine);
     to[b] = from_f32<T>(y * cosine + x * sine);
@@ -119,7 +121,8 @@ __global__ __launch_bounds__(kLatentThreads) void latent_kv_kernel(LatentKvParam
   allow_next_kernel();
   const auto token = static_cast<int32_t>(blockIdx.x);
   const int32_t slot = p.slots[token];
-  const float* angles = p.cos_sin + int64_t{p.positions[token]} * p.rotary_size;
+  const float* angles =
+      p.cos_sin == nullptr ? nullptr : p.cos_sin + int64_t{p.positions[token]} * p.rotary_size;
   const float scale = p.q_scale == nullptr ? 1.0f : p.q_scale[p.positions[token]];
   if (blockIdx.y == 0) {
     const RowPart norm(p.norm, p.latent_size);

@@ -318,6 +318,13 @@ constexpr std::array kArchitectures{
                  .has_gate = false,
                  .activation = Activation::Kind::relu_squared,
                  .no_rope_period = 1},
+    Architecture{.name = "kimi-linear",
+                 .has_latent_attention = true,
+                 .has_kimi_delta = true,
+                 .expert_layers = ExpertLayers::always,
+                 .expert_choice = {.score = ExpertScore::sigmoid},
+                 .choice_bias = true,
+                 .no_rope_period = 1},
     Architecture{
         .name = "apertus", .qk_norm = QkNorm::head, .has_gate = false, .activation = Activation::Kind::xielu},
 };

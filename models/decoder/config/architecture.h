@@ -48,6 +48,7 @@ struct Architecture {
   int32_t delta_period = 0;
   bool has_short_convs = false;  ///< layers without KV heads are short convolutions
   bool has_mamba = false;        ///< layers without KV heads are Mamba-2
+  bool has_kimi_delta = false;   ///< layers without KV heads are Kimi delta attention
   /// A layer is one block: Mamba-2, attention or, where its feed_forward_length is not 0, a feed-forward block (Nemotron-H).
   bool has_single_blocks = false;
   bool values_in_turn = false;  ///< DeltaNetShape::in_turn, and beta and alpha are products of their own

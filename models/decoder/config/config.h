@@ -164,8 +164,11 @@ struct ModelConfig {
   /// The size of q as its product gives it.
   int32_t gated_q_size(int32_t layer) const { return (architecture.gates_heads ? 2 : 1) * q_size(layer); }
   /// The size of the products at the begin of attention. Latent: q, or the vector that q is a product of, and a row of the cache. Delta
-  /// nets: the convolution's channels, z, beta and alpha. Mamba-2: z, the channels and dt. Short convolutions: b, c and v.
+  /// nets: the convolution's channels, z, beta and alpha; of Kimi's, vectors that alpha and z are products of. Mamba-2: z, the channels and
+  /// dt. Short convolutions: b, c and v.
   int32_t qkv_size(int32_t layer) const {
+    if (is_delta_net(layer) && delta_net.decays_rows)
+      return delta_net.channels() + 2 * gate_rank() + delta_net.value_heads;
     if (is_delta_net(layer))
       return delta_net.channels() + delta_net.value_columns() + 2 * delta_net.value_heads;
     if (is_mamba(layer)) return delta_net.value_columns() + delta_net.channels() + delta_net.value_heads;
@@ -173,6 +176,8 @@ struct ModelConfig {
     if (!is_latent()) return gated_q_size(layer) + (values_are_keys(layer) ? 1 : 2) * kv_size(layer);
     return (latent.q_rank > 0 ? latent.q_rank : num_heads * latent.key_size) + head_size;
   }
+  /// The size of the vectors that alphas and gates of Kimi delta attention are products of.
+  int32_t gate_rank() const { return delta_net.key_size; }
   /// The size of a value as attention sees it.
   int32_t value_size(int32_t layer) const { return is_latent() ? latent.kv_rank : heads(layer).size; }
   /// The size of attention's output for all heads; output_size() is the size that the product behind it takes.

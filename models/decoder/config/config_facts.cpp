@@ -55,9 +55,13 @@ std::vector<LayerHeads> kinds_of_heads(const ModelConfig& config) {
 
 /// Shapes of a delta net as people say them.
 std::string describe(const DeltaNetShape& shape) {
-  return fmt::format("{} key heads of {}, {} value heads of {}{}, convolution over {} tokens",
-                     shape.key_heads, shape.key_size, shape.value_heads, shape.value_size,
-                     shape.in_turn ? " in turn" : "", shape.conv_size);
+  if (shape.decays_rows)
+    return fmt::format("Kimi delta attention, {} heads of {}, convolution over {} tokens", shape.key_heads,
+                       shape.key_size, shape.conv_size);
+  return fmt::format(
+      "gated delta nets, {} key heads of {}, {} value heads of {}{}, convolution over {} tokens",
+      shape.key_heads, shape.key_size, shape.value_heads, shape.value_size, shape.in_turn ? " in turn" : "",
+      shape.conv_size);
 }
 
 std::string describe_mamba(const DeltaNetShape& shape) {
@@ -183,7 +187,7 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
   }
   for (const LayerConfig& kind : kinds) {
     std::string what = fmt::format("attention, {}", describe(kind));
-    if (kind.is_delta_net) what = fmt::format("gated delta nets, {}", describe(config.delta_net));
+    if (kind.is_delta_net) what = describe(config.delta_net);
     if (kind.is_mamba) what = describe_mamba(config.delta_net);
     if (kind.is_only_ffn) what = "feed-forward alone";
     if (kind.is_short_conv) what = fmt::format("short convolutions over {} tokens", config.conv_size);

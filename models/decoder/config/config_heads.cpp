@@ -14,6 +14,31 @@ bool has_values(const GgufFile& file, size_t layer) {
   return has("attn_v") || has("attn_qkv");
 }
 
+/// The numbers of a key for the layers that are run. An array counts layers that only predict further tokens too.
+std::vector<int32_t> of_run_layers(const KeyReader& keys, std::string_view key, const ModelConfig& config,
+                                   int64_t high, std::optional<int64_t> fallback, int64_t low) {
+  const int32_t blocks = keys.ranged("block_count", 1, kMaxLayers);
+  std::vector<int32_t> values = keys.of_layers(key, blocks, high, fallback, low);
+  values.resize(static_cast<size_t>(config.num_layers));
+  return values;
+}
+
+/// The KV heads of each layer; 0 for layers with states and feed-forward blocks.
+std::vector<int32_t> kv_heads_of_layers(const KeyReader& keys, const ModelConfig& config) {
+  constexpr std::string_view kKey = "attention.head_count_kv";
+  const Architecture& family = config.architecture;
+  const int64_t least = family.has_short_convs || family.has_mamba || family.has_kimi_delta ? 0 : 1;
+  std::vector<int32_t> kv_heads = of_run_layers(keys, kKey, config, kMaxHeads, config.num_heads, least);
+  if (std::ranges::max(kv_heads) == 0) keys.refuse(kKey, "is 0 in all layers: none attends");
+  for (const int32_t of_layer : kv_heads) {
+    if (of_layer > 0 && config.num_heads % of_layer != 0) {
+      keys.refuse("attention.head_count", "is {}, expected a multiple of {} = {}", config.num_heads,
+                  keys.full_key(kKey), of_layer);
+    }
+  }
+  return kv_heads;
+}
+
 /// Files since April 2025 say by key_length and value_length what attention sees, one KV head, and by *_mla what a head has; older ones
 /// the latter alone.
 void read_latent_attention(const KeyReader& keys, ModelConfig& config) {
@@ -39,13 +64,14 @@ void read_latent_attention(const KeyReader& keys, ModelConfig& config) {
   };
   if (is_new) {
     must_be("attention.key_length", config.head_size);
-    must_be("attention.value_length", latent.kv_rank);
+    // Kimi Linear's converter has the hidden size by the number of heads there.
+    if (!config.architecture.has_kimi_delta) must_be("attention.value_length", latent.kv_rank);
   }
-  const int32_t kv_heads =
-      keys.same_in_all_layers("attention.head_count_kv", config.num_layers, kMaxHeads, config.num_heads);
-  if (kv_heads != 1 && kv_heads != config.num_heads) {
-    keys.refuse("attention.head_count_kv", "is {}, expected 1 or {} of latent attention", kv_heads,
-                config.num_heads);
+  for (const int32_t kv_heads : kv_heads_of_layers(keys, config)) {
+    if (kv_heads > 1 && kv_heads != config.num_heads) {
+      keys.refuse("attention.head_count_kv", "is {}, expected 1 or {} of latent attention", kv_heads,
+                  config.num_heads);
+    }
   }
   config.num_kv_heads = 1;
   if (constexpr std::string_view kWindow = "attention.sliding_window"; keys.has(kWindow))
@@ -73,30 +99,6 @@ int32_t read_rotary_size(const KeyReader& keys, std::string_view kind, int32_t h
   return size;
 }
 
-/// The numbers of a key for the layers that are run. An array counts layers that only predict further tokens too.
-std::vector<int32_t> of_run_layers(const KeyReader& keys, std::string_view key, const ModelConfig& config,
-                                   int64_t high, std::optional<int64_t> fallback, int64_t low) {
-  const int32_t blocks = keys.ranged("block_count", 1, kMaxLayers);
-  std::vector<int32_t> values = keys.of_layers(key, blocks, high, fallback, low);
-  values.resize(static_cast<size_t>(config.num_layers));
-  return values;
-}
-
-/// The KV heads of each layer; 0 for short convolutions, Mamba-2 and feed-forward blocks.
-std::vector<int32_t> kv_heads_of_layers(const KeyReader& keys, const ModelConfig& config) {
-  constexpr std::string_view kKey = "attention.head_count_kv";
-  const int64_t least = config.architecture.has_short_convs || config.architecture.has_mamba ? 0 : 1;
-  std::vector<int32_t> kv_heads = of_run_layers(keys, kKey, config, kMaxHeads, config.num_heads, least);
-  if (std::ranges::max(kv_heads) == 0) keys.refuse(kKey, "is 0 in all layers: none attends");
-  for (const int32_t of_layer : kv_heads) {
-    if (of_layer > 0 && config.num_heads % of_layer != 0) {
-      keys.refuse("attention.head_count", "is {}, expected a multiple of {} = {}", config.num_heads,
-                  keys.full_key(kKey), of_layer);
-    }
-  }
-  return kv_heads;
-}
-
 constexpr int64_t kMostConvInputs = 16;
 
 DeltaNetShape read_delta_shape(const KeyReader& keys) {
@@ -116,6 +118,21 @@ DeltaNetShape read_delta_shape(const KeyReader& keys) {
                 keys.full_key("ssm.time_step_rank"), shape.value_heads, kMaxHeadSize);
   }
   return shape;
+}
+
+/// Kimi delta attention has as many heads as attention, and values as large as keys.
+void read_kimi_delta(const KeyReader& keys, ModelConfig& config) {
+  const int32_t size = keys.ranged("kda.head_dim", 1, kMaxHeadSize);
+  config.delta_net = {.key_heads = config.num_heads,
+                      .value_heads = config.num_heads,
+                      .key_size = size,
+                      .value_size = size,
+                      .conv_size = keys.ranged("ssm.conv_kernel", 2, kMostConvInputs),
+                      .decays_rows = true};
+  std::vector<bool> is_recurrent;
+  for (const int32_t kv_heads : kv_heads_of_layers(keys, config))
+    is_recurrent.push_back(kv_heads == 0);
+  set_delta_layers(config, is_recurrent);
 }
 
 /// Makes the layer a feed-forward block alone where it has a feed-forward size: families whose layers are single blocks.
@@ -205,6 +222,7 @@ void read_layer_rotation(const KeyReader& keys, ModelConfig& config) {
 }
 
 void read_delta_net(const KeyReader& keys, ModelConfig& config) {
+  if (config.architecture.has_kimi_delta) return read_kimi_delta(keys, config);
   if (config.architecture.delta_period == 0 && !config.architecture.has_mamba) return;
   config.delta_net = read_delta_shape(keys);
   if (config.architecture.has_mamba) return;  // read_layer_heads() sets the layers

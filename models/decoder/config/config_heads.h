@@ -21,7 +21,7 @@ void read_layer_heads(const KeyReader& keys, bool states_scale, ModelConfig& con
 /// must have equal numbers of rotated elements.
 void read_layer_rotation(const KeyReader& keys, ModelConfig& config);
 
-/// Reads the sizes of gated delta nets or Mamba-2, and the layers that are delta nets, for a family with such layers. `config` has its layers.
+/// Reads the sizes of gated delta nets (Kimi's as well) or Mamba-2, and the layers that are delta nets, for a family with such layers. `config` has its layers.
 void read_delta_net(const KeyReader& keys, ModelConfig& config);
 
 }  // namespace minfer

@@ -136,7 +136,9 @@ Tensor emit_latent_attention(Emitter& e, const Tensor& normed);
 Tensor emit_short_conv(Emitter& e, const Tensor& normed);
 /// Mamba-2.
 Tensor emit_mamba(Emitter& e, const Tensor& normed);
-/// A gated delta net. These five functions return the input of the product at the block's end.
+/// Kimi delta attention.
+Tensor emit_kimi_delta(Emitter& e, const Tensor& normed);
+/// A gated delta net. These six functions return the input of the product at the block's end.
 Tensor emit_delta_net(Emitter& e, const Tensor& normed);
 /// Attention itself, for decoding sequences and others.
 void emit_attend(Emitter& e, const Tensor& q, const Tensor& attended);

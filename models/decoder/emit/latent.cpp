@@ -6,7 +6,7 @@
 //
 //   qkv               [q or its rank | latent | rotated key]      one product of x
 //   q_a_norm, q_b     q of all heads                              of queries with a rank
-//   latent_kv_write   norm and rotation; the row of the cache, and the rotated elements of q in place
+//   latent_kv_write   norm, and rotation in layers with positions; the row of the cache, and the rotated elements of q in place
 //   attn_k_b          of each head: the other elements of q times the keys' weights, to the latent's size
 //   attention         of all query heads over the one row a token
 //   attn_v_b          of each head: what it gives times the values' weights
@@ -44,7 +44,7 @@ Tensor emit_latent_attention(Emitter& e, const Tensor& normed) {
                           .heads = config.num_heads,
                           .rotary_size = config.rotary_size,
                           .pairing = config.architecture.rope_pairing,
-                          .cos_sin = e.angles(),
+                          .cos_sin = e.layer_config().rope == LayerConfig::kNoRope ? nullptr : e.angles(),
                           .kv_norm = w.kv_a_norm,
                           .norm_eps = config.norm_eps,
                           .kv_layer = e.kv_layer(),

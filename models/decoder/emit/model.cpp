@@ -21,7 +21,9 @@ Tensor emit_attention_block(Emitter& e, const Tensor& x) {
              is_mamba = e.layer_config().is_mamba;
   e.windows = e.memory.kv != nullptr && e.memory.kv->layout().is_windowed(e.layer_config());
   const Tensor normed = e.norm("attn_norm", x, w.attn_norm, w.attn_norm_bias);
-  const Tensor attended = is_delta_net           ? emit_delta_net(e, normed)
+  const bool is_kimi = is_delta_net && e.config.delta_net.decays_rows;
+  const Tensor attended = is_kimi                ? emit_kimi_delta(e, normed)
+                          : is_delta_net         ? emit_delta_net(e, normed)
                           : is_short_conv        ? emit_short_conv(e, normed)
                           : is_mamba             ? emit_mamba(e, normed)
                           : e.config.is_latent() ? emit_latent_attention(e, normed)

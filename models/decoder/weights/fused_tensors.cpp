@@ -1,5 +1,6 @@
 #include "models/decoder/weights/fused_tensors.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -143,7 +144,7 @@ void transpose(const HostTensor& tensor, int64_t rows_of_head, const HostTensor&
 }
 
 void split_latent(const HostTensor& tensor, const ModelConfig& config, std::string_view model,
-                  LatentTensors& all) {
+                  ConvertedTensors& all) {
   const LatentAttention& latent = config.latent;
   const int64_t key_rows = latent.key_size - config.rotary_size;
   const int64_t rows_of_head = key_rows + latent.value_size;
@@ -175,6 +176,26 @@ void split_latent(const HostTensor& tensor, const ModelConfig& config, std::stri
   all.tensors.push_back(std::move(values));
 }
 
+/// Removes the convolution of q, k or v from `tensors`; returns it as one matrix. A file has a matrix of one row for each channel.
+HostTensor take_convolution(const ModelConfig& config, std::string_view model, int32_t layer,
+                            std::string_view part, std::vector<HostTensor>& tensors) {
+  const DeltaNetShape& shape = config.delta_net;
+  const int64_t channels = part == "v" ? shape.value_columns() : shape.key_columns();
+  const std::string name = fmt::format("blk.{}.ssm_conv1d_{}.weight", layer, part);
+  const auto found = std::ranges::find(tensors, name, &HostTensor::name);
+  if (found == tensors.end()) fail<FileError>("{}: tensor {} is missing", model, name);
+  HostTensor tensor = *found;
+  if (tensor.rows == 1) std::swap(tensor.rows, tensor.count);
+  if (tensor.count != 1 || tensor.rows != channels || tensor.cols != shape.conv_size) {
+    fail<FileError>(
+        "{}: tensor {}: shape {}, expected [{}, 1, {}] from {}.attention.head_count, kda.head_dim and "
+        "ssm.conv_kernel",
+        model, name, found->shape(), channels, shape.conv_size, config.architecture.name);
+  }
+  tensors.erase(found);
+  return tensor;
+}
+
 }  // namespace
 
 std::vector<HostTensor> split_fused_tensors(std::span<const HostTensor> tensors, const ModelConfig& config,
@@ -182,10 +203,10 @@ std::vector<HostTensor> split_fused_tensors(std::span<const HostTensor> tensors,
   return Splitter(tensors, config, model).run();
 }
 
-LatentTensors split_latent_tensors(std::vector<HostTensor> tensors, const ModelConfig& config,
-                                   std::string_view model) {
+ConvertedTensors split_latent_tensors(std::vector<HostTensor> tensors, const ModelConfig& config,
+                                      std::string_view model) {
   if (!config.is_latent()) return {std::move(tensors), {}};
-  LatentTensors all;
+  ConvertedTensors all;
   for (HostTensor& tensor : tensors) {
     if (tensor.name.starts_with("blk.") && tensor.name.ends_with(kTogether)) {
       split_latent(tensor, config, model, all);
@@ -194,6 +215,27 @@ LatentTensors split_latent_tensors(std::vector<HostTensor> tensors, const ModelC
     }
   }
   return all;
+}
+
+void join_convolutions(const ModelConfig& config, std::string_view model, ConvertedTensors& all) {
+  if (!config.delta_net.decays_rows) return;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer) {
+    if (!config.is_delta_net(layer)) continue;
+    const HostTensor parts[] = {take_convolution(config, model, layer, "q", all.tensors),
+                                take_convolution(config, model, layer, "k", all.tensors),
+                                take_convolution(config, model, layer, "v", all.tensors)};
+    HostTensor joined{.name = fmt::format("blk.{}.ssm_conv1d.weight", layer),
+                      .rows = config.delta_net.channels(),
+                      .cols = config.delta_net.conv_size};
+    std::vector<std::byte>& memory = all.converted.emplace_back(joined.bytes());
+    joined.data = memory.data();
+    auto* out = reinterpret_cast<float*>(memory.data());
+    for (const HostTensor& part : parts) {
+      for (int64_t row = 0; row < part.rows; ++row, out += part.cols)
+        cpu::dequantise_row(part.row(0, row), part.dtype, part.cols, cpu::selected_isa(), out);
+    }
+    all.tensors.push_back(std::move(joined));
+  }
 }
 
 }  // namespace minfer

@@ -16,8 +16,8 @@ namespace minfer {
 std::vector<HostTensor> split_fused_tensors(std::span<const HostTensor> tensors, const ModelConfig& config,
                                             std::string_view model);
 
-/// The tensors of a model with latent attention, and the memory of tensors without bytes in the file.
-struct LatentTensors {
+/// The tensors of a model, and the memory of tensors without bytes in the file.
+struct ConvertedTensors {
   std::vector<HostTensor> tensors;
   std::vector<std::vector<std::byte>> converted;
 };
@@ -26,7 +26,11 @@ struct LatentTensors {
 /// [key_size - rotary_size, kv_rank], then rows of values. The value rows are attn_v_b unchanged. The key rows, transposed, become
 /// attn_k_b in new memory: in their type if that is plain, else in f16, 16 MiB a layer of DeepSeek V3. `model` names the file. Throws
 /// FileError naming a tensor of another shape.
-LatentTensors split_latent_tensors(std::vector<HostTensor> tensors, const ModelConfig& config,
-                                   std::string_view model);
+ConvertedTensors split_latent_tensors(std::vector<HostTensor> tensors, const ModelConfig& config,
+                                      std::string_view model);
+
+/// Joins the convolutions of q, k and v in layers of Kimi delta attention: ssm_conv1d_q, _k and _v become ssm_conv1d, [channels,
+/// conv_size] f32 in new memory. Throws FileError naming a tensor that is missing or of another shape.
+void join_convolutions(const ModelConfig& config, std::string_view model, ConvertedTensors& all);
 
 }  // namespace minfer

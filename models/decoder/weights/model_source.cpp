@@ -29,8 +29,9 @@ class GgufModel : public ModelSource {
   GgufModel(GgufFile file, bool draft_layer)
       : ModelSource(file.name(), read_config(file, draft_layer), read_chat_template(file)),
         file_(std::move(file)) {
-    LatentTensors all = split_latent_tensors(
+    ConvertedTensors all = split_latent_tensors(
         split_fused_tensors(tensors_to_run(*file_, config_), config_, name_), config_, name_);
+    join_convolutions(config_, name_, all);
     converted_ = std::move(all.converted);
     for (HostTensor& tensor : all.tensors)
       add_tensor(std::move(tensor));

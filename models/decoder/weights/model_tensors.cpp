@@ -71,7 +71,8 @@ LayerWeights ModelTensors::take_layer(int32_t layer) {
     w.attn_norm = norm(blk + "attn_norm");
     w.attn_norm_bias = norm_bias(blk + "attn_norm");
   }
-  if (config_.is_delta_net(layer)) take_delta_net(blk, w);
+  if (config_.is_delta_net(layer))
+    config_.delta_net.decays_rows ? take_kimi_delta(blk, w) : take_delta_net(blk, w);
   if (config_.is_short_conv(layer)) take_short_conv(blk, w);
   if (config_.is_mamba(layer)) take_mamba(blk, w);
   if (config_.attends(layer)) take_attention(layer, blk, w);
@@ -118,6 +119,27 @@ void ModelTensors::take_delta_net(const std::string& blk, LayerWeights& w) {
   w.delta.decay = vector(blk + "ssm_a", heads);
   w.delta.norm = vector(blk + "ssm_norm.weight", {shape.value_size, "ssm.inner_size"});
   w.attn_output = matrix(blk + "ssm_out.weight", hidden(), values);
+}
+
+/// The weights of the first product are loaded side by side. join_convolutions() makes ssm_conv1d of a file's three tensors.
+void ModelTensors::take_kimi_delta(const std::string& blk, LayerWeights& w) {
+  const DeltaNetShape& shape = config_.delta_net;
+  const Dimension keys{shape.key_columns(), "kda.head_dim"}, values{shape.value_columns(), "kda.head_dim"};
+  const Dimension rank{config_.gate_rank(), "kda.head_dim"}, of_heads = heads(shape.value_heads);
+  w.q = matrix(blk + "attn_q.weight", keys, hidden());
+  w.k = matrix(blk + "attn_k.weight", keys, hidden());
+  w.v = matrix(blk + "attn_v.weight", values, hidden());
+  w.delta.alpha_in = matrix(blk + "ssm_f_a.weight", rank, hidden());
+  w.delta.z_in = matrix(blk + "ssm_g_a.weight", rank, hidden());
+  w.delta.beta = matrix(blk + "ssm_beta.weight", of_heads, hidden());
+  w.delta.alpha = matrix(blk + "ssm_f_b.weight", keys, rank);
+  w.delta.z = matrix(blk + "ssm_g_b.weight", values, rank);
+  w.delta.conv = take(blk + "ssm_conv1d.weight",
+                      {{shape.channels(), keys.key}, {shape.conv_size, "ssm.conv_kernel"}}, Form::transposed);
+  w.delta.dt_bias = vector(blk + "ssm_dt.bias", keys);
+  w.delta.decay = take(blk + "ssm_a", {of_heads, {1}}, Form::transposed);
+  w.delta.norm = vector(blk + "ssm_norm.weight", {shape.value_size, keys.key});
+  w.attn_output = matrix(blk + "attn_output.weight", hidden(), values);
 }
 
 void ModelTensors::take_short_conv(const std::string& blk, LayerWeights& w) {

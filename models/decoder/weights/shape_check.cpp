@@ -15,6 +15,8 @@ class ShapeCheck {
   void run() const {
     at_most("tokenizer.ggml.tokens (or vocab_size): vocabulary", config_.vocab_size, limits_.max_vocab_size);
     config_.is_latent() ? check_latent() : check_heads();
+    at_most(key(config_.delta_net.decays_rows ? "kda.head_dim" : "ssm.state_size"),
+            config_.delta_net.key_size, limits_.max_delta_key_size);
     for (const RopeConfig& rope : config_.ropes)
       multiple(key("rope.dimension_count"), config_.rotary_size_of(rope), limits_.rotary_size_multiple);
     at_most(key("expert_count"), config_.num_experts, limits_.max_experts);
@@ -34,7 +36,6 @@ class ShapeCheck {
 
  private:
   void check_heads() const {
-    at_most(key("ssm.state_size"), config_.delta_net.key_size, limits_.max_delta_key_size);
     const std::string head = key("attention.key_length") + " (or embedding_length / attention.head_count)";
     for (int32_t layer = 0; layer < config_.num_all_layers(); ++layer) {
       at_most(head + ": head size", config_.heads(layer).size, limits_.max_head_size);

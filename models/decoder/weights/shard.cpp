@@ -22,10 +22,11 @@ enum class Split : uint8_t {
   delta_channels,  ///< rows of q, k and v
   delta_values,    ///< rows of v
   delta_value_columns,
-  delta_heads,  ///< a row a value head
-  delta_pairs,  ///< two rows
-  mamba_in,     ///< rows of z, x, B, C and dt
-  thirds,       ///< rows of each third
+  delta_heads,   ///< a row a value head
+  delta_alphas,  ///< a row, or as many as a state of Kimi delta attention has
+  delta_pairs,   ///< two rows
+  mamba_in,      ///< rows of z, x, B, C and dt
+  thirds,        ///< rows of each third
 };
 
 struct SplitTensor {
@@ -64,8 +65,10 @@ constexpr std::array kSplits{
     SplitTensor{"ssm_d", Split::delta_heads},
     SplitTensor{"ssm_alpha.weight", Split::delta_heads},
     SplitTensor{"ssm_beta.weight", Split::delta_heads},
+    SplitTensor{"ssm_f_b.weight", Split::rows},
+    SplitTensor{"ssm_g_b.weight", Split::rows},
     SplitTensor{"ssm_ba.weight", Split::delta_pairs},
-    SplitTensor{"ssm_dt.bias", Split::delta_heads},
+    SplitTensor{"ssm_dt.bias", Split::delta_alphas},
     SplitTensor{"ssm_a", Split::delta_heads},
     SplitTensor{"ssm_out.weight", Split::delta_value_columns},
     SplitTensor{"shortconv.in_proj", Split::thirds},
@@ -191,6 +194,8 @@ class Slicer {
       case Split::rows:
         return part(tensor, rank_.index, rank_.count);
       case Split::kv_rows: {
+        if (model_.config().is_delta_net(layer_of_tensor(tensor.name)))
+          return part(tensor, rank_.index, rank_.count);
         const int32_t parts =
             std::min(rank_.count, model_.config().heads(layer_of_tensor(tensor.name)).kv_heads);
         return part(tensor, rank_.index * parts / rank_.count, parts);
@@ -205,6 +210,8 @@ class Slicer {
         return rows(tensor, shape.value_columns(), delta_values(shape.value_size));
       case Split::delta_heads:
         return rows(tensor, shape.value_heads, delta_values(1));
+      case Split::delta_alphas:
+        return rows(tensor, shape.alphas(), delta_values(shape.alphas() / shape.value_heads));
       case Split::delta_pairs:
         return rows(tensor, 2 * int64_t{shape.value_heads}, delta_values(2));
       case Split::mamba_in: {

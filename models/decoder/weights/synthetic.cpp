@@ -338,8 +338,9 @@ class SyntheticModel : public ModelSource {
     const float deviation =
         is_embedding ? kEmbeddingDeviation : 1.0f / std::sqrt(static_cast<float>(tensor.cols));
     fill_random(tensor, data, random_bits(0x6d696e666572u, index_.at(tensor.name)), deviation, pool);
-    if (tensor.rows != 1 || tensor.dtype != DType::f32) return;
-    const std::span<float> values(reinterpret_cast<float*>(data), static_cast<size_t>(tensor.cols));
+    if ((tensor.rows != 1 && tensor.cols != 1) || tensor.dtype != DType::f32) return;
+    const std::span<float> values(reinterpret_cast<float*>(data),
+                                  static_cast<size_t>(tensor.rows * tensor.cols));
     const float deviation_of_head = std::sqrt(static_cast<float>(tensor.cols));
     for (float& value : values) {
       if (tensor.name.ends_with("norm.weight")) value += 1.0f;  // as those of trained models

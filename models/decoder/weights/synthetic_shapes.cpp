@@ -47,6 +47,16 @@ constexpr std::array kShapes{
                .attending = 0x802008020,
                .delta_net =
                    {.key_heads = 1, .value_heads = 128, .key_size = 128, .value_size = 64, .conv_size = 4}}),
+    Shape{"kimi-linear-48b-a3b", "kimi-linear", 163840, 1048576, 2304, 27, 32, 1, 576, 1024, 1e4f, 1e-5f,
+          0.0f, false, 256, 8}
+        .with({.rotary_size = 64,
+               .dense_layers = 1,
+               .dense_ffn = 9216,
+               .shared_ffn = 1024,
+               .attending = 0x4888888,
+               .delta_net =
+                   {.key_heads = 32, .value_heads = 32, .key_size = 128, .value_size = 128, .conv_size = 4},
+               .latent = {.kv_rank = 512, .key_size = 192, .value_size = 128}}),
     Shape{"mixtral-8x7b", "llama", 32000, 32768, 4096, 32, 32, 8, 128, 14336, 1e6f, 1e-5f, 0.0f, false, 8, 2},
     Shape{"gpt-oss-20b", "gpt-oss", 201088, 131072, 2880, 24, 64, 8, 64, 2880, 1.5e5f, 1e-5f, 0.0f, false, 32,
           4}
@@ -184,14 +194,22 @@ void set_heads_of_windows(ModelConfig& config, const ShapeOptions& options) {
     config.ropes.back().rotary_size = options.window_head_size;
 }
 
-/// Short convolutions, or Mamba-2.
+/// Short convolutions, Mamba-2 or Kimi delta attention.
 void set_layers_that_do_not_attend(ModelConfig& config, const ShapeOptions& options) {
-  const bool is_mamba = config.architecture.has_mamba;
-  if (is_mamba) config.delta_net = options.delta_net;
+  const bool is_mamba = config.architecture.has_mamba, is_delta = config.architecture.has_kimi_delta;
+  std::vector<bool> is_recurrent;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer)
+    is_recurrent.push_back((options.attending >> layer & 1) == 0);
   config.conv_size = options.conv_size;
-  config.conv_channels = is_mamba ? 0 : config.hidden_size;
+  if (is_mamba || is_delta) {
+    config.delta_net = options.delta_net;
+    config.delta_net.decays_rows = is_delta;
+  } else {
+    config.conv_channels = config.hidden_size;
+  }
+  if (is_delta) return set_delta_layers(config, is_recurrent);
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    if ((options.attending >> i & 1) != 0) continue;
+    if (!is_recurrent[i]) continue;
     LayerConfig& layer = config.layers[i];
     (is_mamba ? layer.is_mamba : layer.is_short_conv) = true;
     layer.rope = LayerConfig::kNoRope;

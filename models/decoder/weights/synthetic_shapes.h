@@ -27,8 +27,9 @@ struct ShapeOptions {
   int32_t layer_input = 0;                            ///< ModelConfig::layer_input_size
   int32_t shared_kv_layers = 0;  ///< the last layers, which have no keys and values of their own
   int32_t conv_size = 0;         ///< of the short convolutions of layers that do not attend
-  uint64_t attending = 0;        ///< with short convolutions or Mamba-2: a bit for each layer that attends
-  DeltaNetShape delta_net = {};  ///< of the delta nets, by the family's period, or of Mamba-2
+  uint64_t attending =
+      0;  ///< where others are recurrent but not by a period: a bit for each layer that attends
+  DeltaNetShape delta_net = {};  ///< of the delta nets, or of Mamba-2
   LatentAttention latent = {};   ///< then Shape::head_size is the size of a cache row
 };
 

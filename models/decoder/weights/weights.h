@@ -12,10 +12,12 @@ namespace minfer {
 
 /// The weights of a gated delta net, except for the product at its end.
 struct DeltaNetWeights {
-  Weight qkv, z;          ///< [channels, hidden], [value_columns, hidden]
-  Weight beta, alpha;     ///< [value_heads, hidden] x 2; alpha null: beta has both, [2 value_heads, hidden]
+  Weight qkv, z;       ///< [channels, hidden], [value_columns, hidden]
+  Weight beta, alpha;  ///< [value_heads, hidden] x 2; alpha null: beta has both, [2 value_heads, hidden]
+  /// Kimi: [gate_rank, hidden] x 2. Then alpha is [alphas, gate_rank], z [value_columns, gate_rank], and LayerWeights has q, k, v.
+  Weight alpha_in, z_in;
   Weight conv;            ///< [conv_size, channels] f32: transposed
-  Weight dt_bias, decay;  ///< [1, value_heads] x 2 f32
+  Weight dt_bias, decay;  ///< [1, DeltaNetShape::alphas()], [1, value_heads] f32
   Weight norm;            ///< [1, value_size] f32
 };
 

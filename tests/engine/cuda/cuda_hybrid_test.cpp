@@ -19,7 +19,7 @@ namespace {
 
 /// Heads of 128 in the delta nets, whose prompts are computed in chunks.
 const std::string kAlignedHybrid = "synthetic:tiny-hybrid:bf16";
-/// Heads of 12, short convolutions, and Mamba-2.
+/// Heads of 12, short convolutions, Mamba-2, and Kimi delta attention beside latent attention.
 const std::vector<std::string> kHybrids{"qwen3next",
                                         "qwen35",
                                         "qwen35moe",
@@ -28,7 +28,9 @@ const std::vector<std::string> kHybrids{"qwen3next",
                                         "granite-hybrid",
                                         "granite-hybrid-experts",
                                         "nemotron-h",
-                                        "nemotron-h-experts"};
+                                        "nemotron-h-experts",
+                                        "kimi-linear",
+                                        "kimi-linear-q-rank"};
 constexpr test::TokenPattern kHybridPattern{.first = 3, .end = 250};
 
 std::vector<float> hybrid_logits(const std::string& model, std::span<const TokenId> tokens,
@@ -50,7 +52,7 @@ class CudaHybrid : public testing::Test {
 TEST_F(CudaHybrid, LogitsAreThoseOfTheCpu) {
   for (const std::string& model :
        {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2"),
-        test_model("granite-hybrid"), test_model("nemotron-h")}) {
+        test_model("granite-hybrid"), test_model("nemotron-h"), test_model("kimi-linear-q-rank")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(5, 200);
     const std::vector<float> expected = hybrid_logits(model, tokens, DeviceChoice::cpu, DType::f32);
     const double in_f32 = test::nmse(hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32), expected);
@@ -89,7 +91,8 @@ TEST_F(CudaHybrid, GreedyContinuationsAreThoseOfTheReference) {
 /// Prompts in pieces: states are passed from step to step.
 TEST_F(CudaHybrid, LogitsDoNotDependOnThePieces) {
   for (const std::string& model :
-       {kAlignedHybrid, test_model("qwen35moe"), test_model("lfm2moe"), test_model("nemotron-h-experts")}) {
+       {kAlignedHybrid, test_model("qwen35moe"), test_model("lfm2moe"), test_model("nemotron-h-experts"),
+        test_model("kimi-linear"), test_model("kimi-linear-q-rank")}) {
     const std::vector<TokenId> tokens = kHybridPattern.tokens(9, 64);
     const std::vector<float> whole = hybrid_logits(model, tokens, DeviceChoice::cuda, DType::f32);
     const std::vector<double> expected(whole.begin(), whole.end());
@@ -171,8 +174,8 @@ TEST_F(CudaHybrid, DecodingGivesWhatPromptsGive) {
 
 /// Turns of several conversations at once: a step that reads copies, a step that writes them, and graphs in between, with a step ahead.
 TEST_F(CudaHybrid, PrefixesChangeNoAnswer) {
-  for (const std::string& model :
-       {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"), test_model("lfm2")}) {
+  for (const std::string& model : {kAlignedHybrid, test_model("qwen3next"), test_model("qwen35"),
+                                   test_model("lfm2"), test_model("kimi-linear")}) {
     for (const int32_t num_copies : {2, 16}) {
       EngineOptions options = test::served_options(DType::f32);
       options.num_state_copies = num_copies;

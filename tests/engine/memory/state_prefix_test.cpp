@@ -28,15 +28,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// Families of tests/golden, and a synthetic one with larger heads.
-const std::vector<std::string> kHybridModels{"qwen3next",
-                                             "qwen35",
-                                             "qwen35moe",
-                                             "lfm2",
-                                             "lfm2moe",
-                                             "granite-hybrid",
-                                             "nemotron-h",
-                                             "nemotron-h-experts",
-                                             "synthetic:tiny-hybrid:f32"};
+const std::vector<std::string> kHybridModels{
+    "qwen3next",      "qwen35",     "qwen35moe",          "lfm2",        "lfm2moe",
+    "granite-hybrid", "nemotron-h", "nemotron-h-experts", "kimi-linear", "synthetic:tiny-hybrid:f32"};
 
 EngineOptions prefix_options() {
   EngineOptions options;

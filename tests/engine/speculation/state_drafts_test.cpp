@@ -161,7 +161,7 @@ TEST_P(StateDrafts, CancelledInTheMiddle) {
 
 INSTANTIATE_TEST_SUITE_P(Models, StateDrafts,
                          testing::Values("qwen3next", "qwen35", "lfm2", "lfm2moe", "granite-hybrid",
-                                         "nemotron-h", "synthetic:tiny-hybrid:f32"),
+                                         "nemotron-h", "kimi-linear", "synthetic:tiny-hybrid:f32"),
                          [](const auto& model) {
                            std::string name =
                                model.param.starts_with("synthetic") ? "tiny_hybrid" : model.param;

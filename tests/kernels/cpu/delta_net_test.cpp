@@ -40,7 +40,7 @@ struct DeltaLayer {
   RecurrentLayer states;
 };
 
-/// Runs a step of sequences in these slots; x [tokens, channels] and gates [tokens, 2 value_heads].
+/// Runs a step of sequences in these slots; x [tokens, channels] and gates [tokens, gates_of()].
 DeltaOutputs run_step(Backend& backend, const DeltaLayer& layer, const std::vector<SequenceShape>& sequences,
                       const std::vector<int32_t>& slots, const std::vector<float>& x,
                       const std::vector<float>& gates) {
@@ -50,24 +50,27 @@ DeltaOutputs run_step(Backend& backend, const DeltaLayer& layer, const std::vect
   batch.state_slots = device_slots.data();
   const DeltaNetShape& shape = layer.shape;
   const GuardedTensor in(backend, batch.num_tokens, shape.channels(), x),
-      of_gates(backend, batch.num_tokens, 2 * shape.value_heads, gates);
+      of_gates(backend, batch.num_tokens, test::gates_of(shape), gates);
   const GuardedTensor qkv(backend, batch.num_tokens, shape.channels()),
       values(backend, batch.num_tokens, shape.value_columns());
   const Weight weight{.data = layer.weights.conv.data(), .rows = shape.conv_size, .cols = shape.channels()};
   backend.delta_conv(
       0, batch,
       {.x = in.tensor(), .shape = shape, .weight = weight, .state = layer.states, .out = qkv.tensor()});
-  backend.delta_rule(0, batch,
-                     {.qkv = qkv.tensor(),
-                      .gates = of_gates.tensor(),
-                      .shape = shape,
-                      .dt_bias = test::load_vector(backend, layer.weights.dt_bias),
-                      .decay = test::load_vector(backend, layer.weights.decay),
-                      .state = layer.states,
-                      .out = values.tensor()});
+  DeltaRuleArgs rule{.qkv = qkv.tensor(),
+                     .gates = {},
+                     .shape = shape,
+                     .dt_bias = test::load_vector(backend, layer.weights.dt_bias),
+                     .decay = test::load_vector(backend, layer.weights.decay),
+                     .state = layer.states,
+                     .out = values.tensor()};
+  test::set_gates(rule, of_gates.tensor());
+  backend.delta_rule(0, batch, rule);
   EXPECT_TRUE(in.intact() && of_gates.intact() && qkv.intact() && values.intact());
   EXPECT_EQ(in.values(), x);
-  EXPECT_EQ(of_gates.values(), gates);
+  if (!shape.decays_rows) {
+    EXPECT_EQ(of_gates.values(), gates);
+  }
   return {qkv.values(), values.values()};
 }
 
@@ -93,7 +96,7 @@ TEST(DeltaNet, MatchesTheReferenceFromStepToStep) {
 TEST(DeltaNet, BitsDependOnNeitherPiecesNorNeighboursNorInstructionSet) {
   constexpr int32_t kTokens = 70;
   for (const DeltaNetShape& shape : test::kDeltaShapes) {
-    const int64_t channels = shape.channels(), num_gates = 2 * shape.value_heads;
+    const int64_t channels = shape.channels(), num_gates = test::gates_of(shape);
     const std::vector<float> x = test::normal_values(kTokens * channels, 1);
     const std::vector<float> gates = test::normal_values(kTokens * num_gates, 2);
     DeltaOutputs expected;
@@ -136,13 +139,22 @@ TEST(DeltaNet, BitsDependOnNeitherPiecesNorNeighboursNorInstructionSet) {
 
 TEST(DeltaNet, LargeGatesNeitherOverflowNorForget) {
   const auto backend = make_cpu_backend(1);
-  const DeltaNetShape shape{.key_heads = 1, .value_heads = 1, .key_size = 4, .value_size = 4, .conv_size = 2};
-  for (const float gate : {-1e4f, 1e4f}) {
-    const DeltaLayer layer(*backend, shape, 1);
-    const std::vector<float> x = test::normal_values(3 * shape.channels(), 1);
-    const DeltaOutputs out = run_step(*backend, layer, {{3, 3}}, {0}, x, std::vector<float>(6, gate));
-    for (const float value : out.values)
-      EXPECT_TRUE(std::isfinite(value));
+  for (const bool decays_rows : {false, true}) {
+    const DeltaNetShape shape{.key_heads = 1,
+                              .value_heads = 1,
+                              .key_size = 4,
+                              .value_size = 4,
+                              .conv_size = 2,
+                              .decays_rows = decays_rows};
+    for (const float gate : {-1e4f, 1e4f}) {
+      const DeltaLayer layer(*backend, shape, 1);
+      const std::vector<float> x = test::normal_values(3 * shape.channels(), 1);
+      const DeltaOutputs out =
+          run_step(*backend, layer, {{3, 3}}, {0}, x,
+                   std::vector<float>(static_cast<size_t>(3 * test::gates_of(shape)), gate));
+      for (const float value : out.values)
+        EXPECT_TRUE(std::isfinite(value));
+    }
   }
 }
 
@@ -157,6 +169,10 @@ TEST(DeltaNet, RefusesWhatDoesNotFit) {
   other.shape.value_heads = 3;
   EXPECT_THROW(run_step(*backend, other, {{1, 1}}, {0}, std::vector<float>(84), std::vector<float>(6)), Error)
       << "value heads of one and a half key heads";
+  DeltaLayer rows(*backend, shape, 2);
+  rows.shape.decays_rows = true;
+  EXPECT_THROW(run_step(*backend, rows, {{1, 1}}, {0}, x, std::vector<float>(4 + 4 * 12)), Error)
+      << "a dt_bias of heads, where rows decay";
   const GuardedTensor tensor(*backend, 1, 12, std::vector<float>(12));
   EXPECT_THROW(backend->head_gate(0, {.x = tensor.tensor(),
                                       .gate = tensor.tensor(),

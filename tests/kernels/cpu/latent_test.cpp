@@ -42,7 +42,7 @@ void expect_latent_kv(const LatentKvCase& c, double kv_limit) {
                          .heads = c.heads,
                          .rotary_size = c.rotary_size,
                          .pairing = c.pairing,
-                         .cos_sin = angles.data(),
+                         .cos_sin = c.rotates ? angles.data() : nullptr,
                          .kv_norm = test::load_vector(*backend, norm),
                          .norm_eps = LatentKvCase::kEps,
                          .kv_layer = {k.data(), k.data(), c.kv, batch.num_blocks(), c.block_size, 1,
@@ -92,6 +92,12 @@ TEST(LatentKv, MatchesTheReference) {
 TEST(LatentKv, ScalesQueriesByTheirPositions) {
   for (const int32_t other : {0, 12, 40})
     expect_latent_kv({.rotary_size = 16, .other_size = other, .scales_q = true}, 1e-12);
+}
+
+/// As in Kimi Linear.
+TEST(LatentKv, RotatesNothingWithoutAngles) {
+  for (const bool scales_q : {false, true})
+    expect_latent_kv({.rotary_size = 16, .scales_q = scales_q, .rotates = false}, 1e-12);
 }
 
 TEST(LatentKv, WritesAnyBlockSizeAndCacheType) {

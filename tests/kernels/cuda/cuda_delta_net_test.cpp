@@ -27,6 +27,15 @@ using test::text_of;
 constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 /// Chunks of tokens are multiplied with operands that have 16 bits of mantissa.
 constexpr test::DeltaLimits kLimits{.conv = 1e-12, .rule = 1e-9};
+/// Heads that chunks take, and such with decays of rows.
+const std::vector<DeltaNetShape> kAlignedShapes{
+    {.key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4},
+    {.key_heads = 2,
+     .value_heads = 2,
+     .key_size = 128,
+     .value_size = 128,
+     .conv_size = 4,
+     .decays_rows = true}};
 
 std::vector<float> nans(int64_t count) {
   return std::vector<float>(static_cast<size_t>(count), kNotANumber);
@@ -57,15 +66,15 @@ class CudaDeltaStep {
         batch_(batch),
         slots_(slots),
         x_(DType::f32, batch.num_tokens, shape().channels(), x),
-        gates_(DType::f32, batch.num_tokens, 2 * int64_t{shape().value_heads}, gates),
+        gates_(DType::f32, batch.num_tokens, test::gates_of(shape()), gates),
         qkv_(DType::f32, batch.num_tokens, shape().channels()),
         values_(DType::f32, batch.num_tokens, shape().value_columns()) {
     batch_.state_slots = slots_.data();
   }
 
   void launch(cuda::Launch launch) const {
-    const auto vector = [&](const CudaArray<float>& of) {
-      return Weight{.data = of.data(), .dtype = DType::f32, .rows = 1, .cols = shape().value_heads};
+    const auto vector = [&](const CudaArray<float>& of, int64_t size) {
+      return Weight{.data = of.data(), .dtype = DType::f32, .rows = 1, .cols = size};
     };
     cuda::delta_conv(launch, batch_,
                      {.x = x_.tensor(),
@@ -76,14 +85,15 @@ class CudaDeltaStep {
                                  .cols = shape().channels()},
                       .state = layer_.states,
                       .out = qkv_.tensor()});
-    cuda::delta_rule(launch, batch_,
-                     {.qkv = qkv_.tensor(),
-                      .gates = gates_.tensor(),
-                      .shape = shape(),
-                      .dt_bias = vector(layer_.dt_bias),
-                      .decay = vector(layer_.decay),
-                      .state = layer_.states,
-                      .out = values_.tensor()});
+    DeltaRuleArgs rule{.qkv = qkv_.tensor(),
+                       .gates = {},
+                       .shape = shape(),
+                       .dt_bias = vector(layer_.dt_bias, shape().alphas()),
+                       .decay = vector(layer_.decay, shape().value_heads),
+                       .state = layer_.states,
+                       .out = values_.tensor()};
+    test::set_gates(rule, gates_.tensor());
+    cuda::delta_rule(launch, batch_, rule);
   }
   DeltaOutputs outputs() const {
     EXPECT_TRUE(x_.intact() && gates_.intact() && qkv_.intact() && values_.intact()) << text_of(shape());
@@ -139,56 +149,59 @@ TEST_F(CudaDeltaNet, MatchesTheReferenceFromStepToStep) {
 
 /// As many sequences as the search for a token's sequence has lanes, and more.
 TEST_F(CudaDeltaNet, MatchesTheReferenceForManySequences) {
-  const DeltaNetShape shape{
-      .key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4};
-  constexpr int32_t kSequences = 77;
-  const CudaDeltaLayer layer(shape, kSequences + 1);
-  std::vector<int32_t> slots, ones(kSequences, 1), mixed;
-  for (int32_t s = 0; s < kSequences; ++s) {
-    slots.push_back((s * 31 + 7) % (kSequences + 1));
-    mixed.push_back(s < 60 ? 1 : 1 + s % 9);
+  for (const DeltaNetShape& shape : kAlignedShapes) {
+    constexpr int32_t kSequences = 77;
+    const CudaDeltaLayer layer(shape, kSequences + 1);
+    std::vector<int32_t> slots, ones(kSequences, 1), mixed;
+    for (int32_t s = 0; s < kSequences; ++s) {
+      slots.push_back((s * 31 + 7) % (kSequences + 1));
+      mixed.push_back(s < 60 ? 1 : 1 + s % 9);
+    }
+    test::expect_delta_reference(
+        layer.weights, {ones, mixed, ones}, kLimits,
+        [&](const std::vector<SequenceShape>& sequences, const auto& x, const auto& gates) {
+          return run_step(layer, cuda_sequences(sequences), slots, x, gates);
+        });
+    test::expect_states_of(slots, shape, layer.conv_states.values(), layer.delta_states.values());
   }
-  test::expect_delta_reference(
-      layer.weights, {ones, mixed, ones}, kLimits,
-      [&](const std::vector<SequenceShape>& sequences, const auto& x, const auto& gates) {
-        return run_step(layer, cuda_sequences(sequences), slots, x, gates);
-      });
-  test::expect_states_of(slots, shape, layer.conv_states.values(), layer.delta_states.values());
 }
 
 /// A long prompt, whose states go through many steps of rounding.
 TEST_F(CudaDeltaNet, MatchesTheReferenceInALongPrompt) {
-  const DeltaNetShape shape{
-      .key_heads = 1, .value_heads = 1, .key_size = 128, .value_size = 128, .conv_size = 4};
-  const CudaDeltaLayer layer(shape, 1);
-  test::expect_delta_reference(
-      layer.weights, {{1500}, {1}, {431}}, kLimits,
-      [&](const std::vector<SequenceShape>& sequences, const auto& x, const auto& gates) {
-        return run_step(layer, cuda_sequences(sequences), {0}, x, gates);
-      });
+  for (const DeltaNetShape& shape : kAlignedShapes) {
+    const CudaDeltaLayer layer(shape, 1);
+    test::expect_delta_reference(
+        layer.weights, {{1500}, {1}, {431}}, kLimits,
+        [&](const std::vector<SequenceShape>& sequences, const auto& x, const auto& gates) {
+          return run_step(layer, cuda_sequences(sequences), {0}, x, gates);
+        });
+  }
 }
 
 /// Keys that are nearly alike and hardly forgotten: each token corrects the remains of all tokens before it.
 TEST_F(CudaDeltaNet, MatchesTheReferenceWhereKeysAreAlike) {
-  const DeltaNetShape shape{
-      .key_heads = 1, .value_heads = 2, .key_size = 128, .value_size = 128, .conv_size = 4};
-  for (const int32_t tokens : {15, 16, 50, 200}) {
-    const CudaDeltaLayer layer(shape, 1);
-    const std::vector<float> row = test::normal_values(shape.channels(), 1);
-    std::vector<float> x = test::normal_values(tokens * shape.channels(), 2, 0.05f), gates;
-    for (size_t i = 0; i < x.size(); ++i)
-      x[i] += row[i % row.size()];
-    for (int32_t t = 0; t < tokens; ++t)
-      gates.insert(gates.end(), {5.0f, 5.0f, -8.0f, -8.0f});
-    reference::DeltaState state;
-    const Matrix qkv = reference::delta_conv(reference::to_matrix(x, tokens, shape.channels()), shape,
-                                             layer.weights.conv, state);
-    const Matrix expected =
-        reference::delta_rule(qkv, reference::to_matrix(gates, tokens, 2 * shape.value_heads), shape,
-                              layer.weights.dt_bias, layer.weights.decay, state);
-    const DeltaOutputs out = run_step(layer, {{tokens, tokens}}, {0}, x, gates);
-    EXPECT_LE(test::nmse(out.values, expected.data), 1e-7) << tokens;
-    EXPECT_LE(test::nmse(layer.delta_states.values(), state.delta), 1e-7) << tokens;
+  for (const DeltaNetShape& shape : kAlignedShapes) {
+    for (const int32_t tokens : {15, 16, 50, 200}) {
+      const CudaDeltaLayer layer(shape, 1);
+      const std::vector<float> row = test::normal_values(shape.channels(), 1);
+      std::vector<float> x = test::normal_values(tokens * shape.channels(), 2, 0.05f), gates;
+      for (size_t i = 0; i < x.size(); ++i)
+        x[i] += row[i % row.size()];
+      for (int32_t t = 0; t < tokens; ++t) {
+        gates.insert(gates.end(), static_cast<size_t>(shape.value_heads), 5.0f);
+        gates.insert(gates.end(), static_cast<size_t>(shape.alphas()), -8.0f);
+      }
+      reference::DeltaState state;
+      const Matrix qkv = reference::delta_conv(reference::to_matrix(x, tokens, shape.channels()), shape,
+                                               layer.weights.conv, state);
+      const Matrix expected =
+          reference::delta_rule(qkv, reference::to_matrix(gates, tokens, test::gates_of(shape)), shape,
+                                layer.weights.dt_bias, layer.weights.decay, state);
+      const DeltaOutputs out = run_step(layer, {{tokens, tokens}}, {0}, x, gates);
+      EXPECT_LE(test::nmse(out.values, expected.data), 1e-7) << text_of(shape) << ", " << tokens;
+      EXPECT_LE(test::nmse(layer.delta_states.values(), state.delta), 1e-7)
+          << text_of(shape) << ", " << tokens;
+    }
   }
 }
 
@@ -196,7 +209,7 @@ TEST_F(CudaDeltaNet, MatchesTheReferenceWhereKeysAreAlike) {
 TEST_F(CudaDeltaNet, PaddingHasNoState) {
   for (const DeltaNetShape& shape : test::kDeltaShapes) {
     for (const int32_t padding_queries : {1, 0}) {
-      const int64_t channels = shape.channels(), num_gates = 2 * int64_t{shape.value_heads};
+      const int64_t channels = shape.channels(), num_gates = test::gates_of(shape);
       const std::vector<int32_t> queries =
           padding_queries == 1 ? std::vector<int32_t>{1, 1} : std::vector<int32_t>{6, 2};
       std::vector<CudaSequence> real{{queries[0], queries[0]}, {queries[1], queries[1]}};
@@ -251,46 +264,56 @@ TEST_F(CudaDeltaNet, PaddingHasNoState) {
 
 /// Steps that follow each other on the device give the same results as with the host between them: kernels read states early.
 TEST_F(CudaDeltaNet, StepsMayFollowEachOtherAtOnce) {
-  const DeltaNetShape shape{
-      .key_heads = 4, .value_heads = 8, .key_size = 128, .value_size = 128, .conv_size = 4};
   constexpr int32_t kSequences = 16, kSteps = 12;
-  const std::vector<float> x = test::normal_values(kSequences * shape.channels(), 1),
-                           gates = test::normal_values(kSequences * 2 * shape.value_heads, 2);
-  std::vector<int32_t> slots(kSequences);
-  for (int32_t s = 0; s < kSequences; ++s)
-    slots[static_cast<size_t>(s)] = kSequences - 1 - s;
-  std::optional<DeltaOutputs> expected;
-  for (const bool waits : {true, false}) {
-    const CudaDeltaLayer layer(shape, kSequences);
-    const test::CudaPagedBatch first(std::vector<CudaSequence>(kSequences, {1, 1}), kSequences, 16, 1,
-                                     kSteps);
-    const test::CudaPagedBatch later(std::vector<CudaSequence>(kSequences, {2, 1}), kSequences, 16, 1,
-                                     kSteps);
-    const CudaDeltaStep begin(layer, first.batch(), slots, x, gates),
-        next(layer, later.batch(), slots, x, gates);
-    const test::CudaRun run;
-    begin.launch(run.launch());
-    for (int32_t i = 1; i < kSteps; ++i) {
-      if (waits) run.wait();
-      next.launch(run.launch());
+  for (DeltaNetShape shape : kAlignedShapes) {
+    shape.key_heads *= 4;
+    shape.value_heads *= 4;
+    const std::vector<float> x = test::normal_values(kSequences * shape.channels(), 1),
+                             gates = test::normal_values(kSequences * test::gates_of(shape), 2);
+    std::vector<int32_t> slots(kSequences);
+    for (int32_t s = 0; s < kSequences; ++s)
+      slots[static_cast<size_t>(s)] = kSequences - 1 - s;
+    std::optional<DeltaOutputs> expected;
+    for (const bool waits : {true, false}) {
+      const CudaDeltaLayer layer(shape, kSequences);
+      const test::CudaPagedBatch first(std::vector<CudaSequence>(kSequences, {1, 1}), kSequences, 16, 1,
+                                       kSteps);
+      const test::CudaPagedBatch later(std::vector<CudaSequence>(kSequences, {2, 1}), kSequences, 16, 1,
+                                       kSteps);
+      const CudaDeltaStep begin(layer, first.batch(), slots, x, gates),
+          next(layer, later.batch(), slots, x, gates);
+      const test::CudaRun run;
+      begin.launch(run.launch());
+      for (int32_t i = 1; i < kSteps; ++i) {
+        if (waits) run.wait();
+        next.launch(run.launch());
+      }
+      run.wait();
+      const DeltaOutputs found = next.outputs();
+      if (expected) {
+        EXPECT_EQ(found.values, expected->values);
+      }
+      expected = found;
     }
-    run.wait();
-    const DeltaOutputs found = next.outputs();
-    if (expected) {
-      EXPECT_EQ(found.values, expected->values);
-    }
-    expected = found;
   }
 }
 
 TEST_F(CudaDeltaNet, LargeGatesNeitherOverflowNorForget) {
-  const DeltaNetShape shape{.key_heads = 1, .value_heads = 1, .key_size = 4, .value_size = 4, .conv_size = 2};
-  for (const float gate : {-1e4f, 1e4f}) {
-    const CudaDeltaLayer layer(shape, 1);
-    const std::vector<float> x = test::normal_values(3 * shape.channels(), 1, 50.0f);
-    const DeltaOutputs out = run_step(layer, {{3, 3}}, {0}, x, std::vector<float>(6, gate));
-    for (const float value : out.values)
-      EXPECT_TRUE(std::isfinite(value));
+  for (const bool decays_rows : {false, true}) {
+    const DeltaNetShape shape{.key_heads = 1,
+                              .value_heads = 1,
+                              .key_size = 4,
+                              .value_size = 4,
+                              .conv_size = 2,
+                              .decays_rows = decays_rows};
+    for (const float gate : {-1e4f, 1e4f}) {
+      const CudaDeltaLayer layer(shape, 1);
+      const std::vector<float> x = test::normal_values(3 * shape.channels(), 1, 50.0f);
+      const DeltaOutputs out = run_step(
+          layer, {{3, 3}}, {0}, x, std::vector<float>(static_cast<size_t>(3 * test::gates_of(shape)), gate));
+      for (const float value : out.values)
+        EXPECT_TRUE(std::isfinite(value));
+    }
   }
 }
 
@@ -301,6 +324,10 @@ TEST_F(CudaDeltaNet, RefusesWhatDoesNotFit) {
   layer.weights.shape.value_heads = 3;
   EXPECT_THROW(run_step(layer, {{1, 1}}, {0}, std::vector<float>(84), std::vector<float>(6)), Error)
       << "value heads of one and a half key heads";
+  layer.weights.shape = shape;
+  layer.weights.shape.decays_rows = true;
+  EXPECT_THROW(run_step(layer, {{1, 1}}, {0}, x, std::vector<float>(4 + 4 * 12)), Error)
+      << "alphas of another number than dt_bias has";
   layer.weights.shape = shape;
   layer.weights.shape.key_size = 257;
   EXPECT_THROW(run_step(layer, {{1, 1}}, {0}, std::vector<float>(4 * 257 + 48), gates), Error);

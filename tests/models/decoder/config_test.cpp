@@ -164,7 +164,7 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                     "minimax-m2, exaone4, exaone-moe, dots1, qwen2vl, qwen3vl, qwen3vlmoe, hunyuan-dense, "
                     "hunyuan-moe, bailingmoe, bailingmoe2, seed_oss, deepseek2, mistral4, llama4, "
                     "qwen3next, qwen35, qwen35moe, lfm2, lfm2moe, granitehybrid, nemotron_h, "
-                    "nemotron_h_moe, apertus",
+                    "nemotron_h_moe, kimi-linear, apertus",
                     name)));
   }
   EXPECT_THAT(refusal(with("general.architecture", std::string("\x1b[31mx"))), Not(HasSubstr("\x1b")));

@@ -302,6 +302,7 @@ void RecordingBackend::delta_rule(OpId op, const ForwardBatch& batch, const Delt
   add("batch", batch);
   add("qkv", args.qkv);
   add("gates", args.gates);
+  add("alphas", args.alphas);
   add("dt_bias", args.dt_bias);
   add("decay", args.decay);
   add("state", args.state);

@@ -145,6 +145,34 @@ void add_delta_keys(ModelParts& model, const std::string& arch) {
   model.keys[arch + ".ssm.inner_size"] = 24u;
 }
 
+/// Adds Kimi delta attention: four heads of 6 elements, a convolution of 3 inputs.
+void add_kimi_delta(ModelParts& model, const std::string& blk) {
+  for (const char* part : {"q", "k", "v"}) {
+    model.tensors[fmt::format("{}attn_{}.weight", blk, part)] = {DType::f32, {32, 24}, {}};
+    model.tensors[fmt::format("{}ssm_conv1d_{}.weight", blk, part)] = {DType::f32, {3, 1, 24}, {}};
+  }
+  for (const char* part : {"f", "g"}) {
+    model.tensors[fmt::format("{}ssm_{}_a.weight", blk, part)] = {DType::f32, {32, 6}, {}};
+    model.tensors[fmt::format("{}ssm_{}_b.weight", blk, part)] = {DType::f32, {6, 24}, {}};
+  }
+  model.tensors[blk + "ssm_beta.weight"] = {DType::f32, {32, 4}, {}};
+  model.tensors[blk + "ssm_dt.bias"] = {DType::f32, {24}, {}};
+  ByteWriter decay;
+  for (const float value : {-0.1f, -0.5f, -1.0f, -2.0f})
+    decay.put(value);
+  model.tensors[blk + "ssm_a"] = {DType::f32, {1, 4}, decay.bytes()};
+  model.tensors[blk + "ssm_norm.weight"] = {DType::f32, {6}, {}};
+  model.tensors[blk + "attn_output.weight"] = {DType::f32, {24, 32}, {}};
+}
+
+/// The first layer is Kimi delta attention.
+void add_kimi_keys(ModelParts& model, const std::string& arch) {
+  model.keys[arch + ".attention.head_count_kv"] = std::vector<int32_t>{0, 1};
+  model.keys[arch + ".attention.value_length"] = 8u;
+  model.keys[arch + ".kda.head_dim"] = 6u;
+  model.keys[arch + ".ssm.conv_kernel"] = 3u;
+}
+
 /// Adds Mamba-2: four heads of 6 elements in two groups with states of 6, a convolution of 3 inputs.
 void add_mamba(ModelParts& model, const std::string& blk) {
   model.tensors[blk + "ssm_in.weight"] = {DType::f32, {32, 24 + 48 + 4}, {}};
@@ -196,11 +224,14 @@ void add_layer(ModelParts& model, const Architecture& family, const std::string&
   const bool is_delta_net = family.delta_period > 0 && is_first;
   const bool is_short_conv = family.has_short_convs && is_first;
   const bool is_mamba = family.has_mamba && is_first;
+  const bool is_kimi = family.has_kimi_delta && is_first;
   const bool is_only_ffn = family.has_single_blocks && blk == "blk.2.";
   if (is_delta_net) {
     add_delta_net(model, family, blk);
   } else if (is_mamba) {
     add_mamba(model, blk);
+  } else if (is_kimi) {
+    add_kimi_delta(model, blk);
   } else if (is_only_ffn) {
     // Nothing stands in front of it.
   } else if (is_short_conv) {
@@ -251,6 +282,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   if (family.has_latent_attention) add_latent_keys(model, arch);
   if (family.delta_period > 0) add_delta_keys(model, arch);
   if (family.has_mamba) add_mamba_keys(model, family, arch);
+  if (family.has_kimi_delta) add_kimi_keys(model, arch);
   if (family.has_short_convs) {
     model.keys[arch + ".shortconv.l_cache"] = 3u;
     model.keys[arch + ".attention.head_count_kv"] = std::vector<int32_t>{0, 2};

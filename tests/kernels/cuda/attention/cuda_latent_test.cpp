@@ -56,7 +56,7 @@ void expect_latent_kv(const LatentKvCase& c, DType q_type) {
                          .heads = c.heads,
                          .rotary_size = c.rotary_size,
                          .pairing = c.pairing,
-                         .cos_sin = angles.data(),
+                         .cos_sin = c.rotates ? angles.data() : nullptr,
                          .kv_norm = {.data = norm.data(), .rows = 1, .cols = c.latent_size},
                          .norm_eps = LatentKvCase::kEps,
                          .kv_layer = {k.data(), k.data(), c.kv, batch.num_blocks(), c.block_size, 1,
@@ -104,6 +104,12 @@ TEST_F(CudaLatent, WritesWhatTheReferenceDoes) {
   }
   for (const int32_t heads : {1, 16, 128})
     expect_latent_kv({.heads = heads, .latent_size = 512, .rotary_size = 64, .other_size = 128}, DType::bf16);
+}
+
+/// As in Kimi Linear.
+TEST_F(CudaLatent, RotatesNothingWithoutAngles) {
+  for (const DType type : {DType::f32, DType::bf16})
+    expect_latent_kv({.latent_size = 512, .rotary_size = 64, .other_size = 128, .rotates = false}, type);
 }
 
 /// As in Mistral 4: the elements that are not rotated too, where they lie.
