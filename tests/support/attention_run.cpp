@@ -1,5 +1,6 @@
 #include "tests/support/attention_run.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -47,6 +48,14 @@ std::vector<float> random_sinks(int32_t heads) {
   return normal_values(heads, 77, 3.0f);
 }
 
+std::vector<int32_t> random_choice(int32_t position, int32_t most, uint64_t seed) {
+  if (position < most) return {};
+  std::vector<int32_t> chosen = permutation(position + 1, seed + static_cast<uint64_t>(position));
+  chosen.resize(static_cast<size_t>(most));
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
 AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
                               const std::vector<SequenceShape>& sequences, const std::vector<uint64_t>& names,
                               bool with_reference) {
@@ -55,6 +64,7 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
   PagedCache v(backend, batch, shape.dtype, shape.kv_heads, static_cast<int32_t>(shape.value_size()));
   AttentionResult result;
   std::vector<float> qkv;
+  std::vector<int32_t> chosen;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const auto [context, queries] = sequences[s];
     const SequenceData data(shape, context, names[s]);
@@ -65,11 +75,18 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
       qkv.insert(qkv.end(), q.begin() + t * shape.q_cols(), q.begin() + (t + 1) * shape.q_cols());
       qkv.insert(qkv.end(), static_cast<size_t>(shape.qkv_cols() - shape.q_cols()), NAN);  // must not be read
     }
+    reference::AttentionOptions options = shape.options;
+    for (int32_t t = 0; shape.most_chosen > 0 && t < queries; ++t) {
+      std::vector<int32_t> of_query = random_choice(context - queries + t, shape.most_chosen, 100 * names[s]);
+      options.chosen.push_back(of_query);
+      of_query.resize(static_cast<size_t>(shape.most_chosen), -1);  // must not be read
+      chosen.insert(chosen.end(), of_query.begin(), of_query.end());
+    }
     if (!with_reference) continue;
     result.reference.push_back(reference::attention(reference::to_matrix(q, queries, shape.q_cols()),
                                                     reference::to_matrix(stored_k, context, shape.k_cols()),
                                                     reference::to_matrix(stored_v, context, shape.v_cols()),
-                                                    shape.head_size, scale_of(shape), shape.options)
+                                                    shape.head_size, scale_of(shape), options)
                                    .data);
   }
   k.upload();
@@ -96,6 +113,9 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
   if (!shape.options.sinks.empty()) {
     args.sinks = {.data = sinks.data(), .dtype = DType::f32, .rows = 1, .cols = shape.heads};
   }
+  const DeviceArray<int32_t> chosen_keys(backend, chosen);
+  if (shape.most_chosen > 0) args.chosen = chosen_keys.data();
+  args.most_chosen = shape.most_chosen;
   backend.attention(0, batch.batch(), args);
 
   EXPECT_TRUE(out.intact()) << "wrote around its output: " << shape.text();
