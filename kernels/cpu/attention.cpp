@@ -116,19 +116,6 @@ int64_t elements_read(const ForwardBatch& batch, const AttentionArgs& args) {
   return keys * args.kv.kv_heads * args.kv.head_size;
 }
 
-int64_t aligned(int64_t bytes) {
-  constexpr int64_t alignment = Workspace::kAlignment;
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-/// Floats of scratch memory that a thread needs for tiles of up to `rows` rows.
-int64_t scratch_floats_for(int64_t rows, int64_t head_size, int64_t value_size) {
-  const int64_t padded = (head_size + 15) / 16 * 16;
-  const int64_t padded_value = (value_size + 15) / 16 * 16;
-  const int64_t per_row = padded + padded_value + kKeyTile + 2 * 16 + 1;
-  return aligned(rows * per_row + kKeyTile * (padded + std::max(padded, padded_value)));
-}
-
 }  // namespace
 
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context) {
@@ -136,8 +123,8 @@ void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpCon
   const HeadParts parts(args);
   const int32_t tokens_per_tile = kQueryTileRows / parts.most_heads();
   const int64_t num_tiles = cut(batch, args, tokens_per_tile, nullptr);
-  const int64_t tile_bytes = aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
-  const int64_t scratch_floats = scratch_floats_for(kQueryTileRows, args.kv.head_size, args.kv.value_size());
+  const int64_t tile_bytes = Workspace::aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
+  const int64_t scratch_floats = attention_scratch_floats(args.kv.head_size, args.kv.value_size());
   const int32_t num_parts = args.kv.kv_heads * parts.count;
   const int64_t items = num_tiles * num_parts;
   const int64_t pieces = elements_read(batch, args) < kMinParallelElements ? 1 : items;

@@ -10,7 +10,7 @@ namespace minfer::cpu {
 namespace {
 
 /// Scores that are kept at a time, unless a single query has more.
-constexpr int64_t kMostScores = int64_t{1} << 22;
+constexpr int64_t kMostScores = int64_t{1} << 20;
 /// Keys of a query that a thread scores at a time.
 constexpr int32_t kKeysOfPart = 16 * kKeyTile;
 
@@ -56,24 +56,13 @@ uint64_t rank_of(float score, int32_t position) {
   return uint64_t{ascending} << 32 | (std::numeric_limits<uint32_t>::max() - static_cast<uint32_t>(position));
 }
 
-void select(const float* scores, int32_t keys, int32_t most, uint64_t* ranks, int32_t* chosen) {
+void select_keys(const float* scores, int32_t keys, int32_t most, uint64_t* ranks, int32_t* chosen) {
   for (int32_t position = 0; position < keys; ++position)
     ranks[position] = rank_of(scores[position], position);
   std::nth_element(ranks, ranks + most - 1, ranks + keys, std::greater<>());
   for (int32_t i = 0; i < most; ++i)
     chosen[i] = static_cast<int32_t>(std::numeric_limits<uint32_t>::max() - static_cast<uint32_t>(ranks[i]));
   std::sort(chosen, chosen + most);
-}
-
-int64_t aligned(int64_t bytes) {
-  constexpr int64_t alignment = Workspace::kAlignment;
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-/// Floats of a thread's scratch memory: attention_lanes.h, lay_out().
-int64_t scratch_floats(int64_t head_size) {
-  const int64_t padded = (head_size + 15) / 16 * 16;
-  return aligned(kQueryTileRows * (2 * padded + kKeyTile + 2 * 16 + 1) + 2 * kKeyTile * padded);
 }
 
 }  // namespace
@@ -83,11 +72,12 @@ void choose_keys(const ForwardBatch& batch, const ChooseKeysArgs& args, const Op
   const int64_t longest =
       batch.num_tokens == 0 ? 0 : *std::max_element(batch.positions, batch.positions + batch.num_tokens) + 1;
   if (longest <= args.most) return;
-  const int64_t threads = context.pool->threads(), scratch = scratch_floats(args.keys.head_size);
-  const int64_t query_bytes = aligned(batch.num_tokens * int64_t{sizeof(Query)}),
-                score_bytes = aligned(std::max(longest, kMostScores) * int64_t{sizeof(float)}),
-                thread_bytes =
-                    aligned(std::max(scratch * int64_t{sizeof(float)}, longest * int64_t{sizeof(uint64_t)}));
+  const int64_t threads = context.pool->threads(),
+                scratch = attention_scratch_floats(args.keys.head_size, args.keys.head_size);
+  const int64_t query_bytes = Workspace::aligned(batch.num_tokens * int64_t{sizeof(Query)}),
+                score_bytes = Workspace::aligned(std::max(longest, kMostScores) * int64_t{sizeof(float)}),
+                thread_bytes = Workspace::aligned(
+                    std::max(scratch * int64_t{sizeof(float)}, longest * int64_t{sizeof(uint64_t)}));
   auto* memory = static_cast<char*>(
       context.workspace->take(static_cast<size_t>(query_bytes + score_bytes + threads * thread_bytes)));
   auto* queries = reinterpret_cast<Query*>(memory);
@@ -115,9 +105,9 @@ void choose_keys(const ForwardBatch& batch, const ChooseKeysArgs& args, const Op
            .scores = scores + query.scores + begin});
     });
     for_each_part(count, kept, context, [&](int64_t i, int32_t thread) {
-      select(scores + queries[i].scores, queries[i].keys, args.most,
-             reinterpret_cast<uint64_t*>(of_threads + thread * thread_bytes),
-             args.chosen + int64_t{queries[i].token} * args.most);
+      select_keys(scores + queries[i].scores, queries[i].keys, args.most,
+                  reinterpret_cast<uint64_t*>(of_threads + thread * thread_bytes),
+                  args.chosen + int64_t{queries[i].token} * args.most);
     });
   }
 }

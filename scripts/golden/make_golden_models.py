@@ -142,8 +142,9 @@ LATENT_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_sha
 INDEXER_KEYS = {"attention.indexer.head_count": "index_n_heads", "attention.indexer.key_length": "index_head_dim",
                 "attention.indexer.top_k": "index_topk", "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}
 DEEPSEEK32 = {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, "index_n_heads": 5, "index_head_dim": 20, "index_topk": 19}
-GLM_DSA = {**LATENT, "num_hidden_layers": 5, "q_lora_rank": 28, "norm_topk_prob": True, "n_group": 1, "topk_group": 1, "qk_nope_head_dim": 20,
-           "index_n_heads": 6, "index_head_dim": 28, "index_topk": 17, "indexer_types": ["full", "full", "shared", "full", "shared"]}
+GLM_DSA = {**LATENT, "num_hidden_layers": 5, "first_k_dense_replace": 4, "q_lora_rank": 28, "norm_topk_prob": True, "n_group": 1, "topk_group": 1,
+           "qk_nope_head_dim": 20, "index_n_heads": 10, "index_head_dim": 28, "index_topk": 17,
+           "indexer_types": ["full", "full", "shared", "full", "shared"]}
 ALL_KEYS = {"all keys": {"index_topk": 1024}}
 INDEXER_PARTS = {"no bias of the indexer's keys": ("k_norm.bias", 0), "one weight for the indexer's heads": ("weights_proj.weight", 0.1)}
 # Three of four layers have a state; value heads come in pairs.
@@ -412,14 +413,14 @@ CASES = [
     Case("glm-dsa", "latent attention to the keys that an indexer chooses, in some layers that of a layer before; the indexer's pairs are interleaved",
          "GlmMoeDsa", "glm-dsa", GLM_DSA,
          {**ALL_KEYS, "another layer's choice": {"indexer_types": ["full", "shared", "shared", "full", "shared"]}}, filled=INDEXER_PARTS,
-         altered={"other pairs of the indexer": rotate_other_pairs}, num_tokens=72,
+         altered={"other pairs of the indexer": rotate_other_pairs}, num_tokens=48,
          keys={**LATENT_KEYS, **INDEXER_KEYS, "attention.indexer.types": [kind == "full" for kind in GLM_DSA["indexer_types"]]}),
     Case("glm-dsa-each", "the same with an indexer in each layer", "GlmMoeDsa", "glm-dsa",
-         {**GLM_DSA, "num_hidden_layers": 3, "indexer_types": ["full"] * 3, "index_n_heads": 9, "index_head_dim": 24, "index_topk": 13},
+         {**GLM_DSA, "num_hidden_layers": 3, "first_k_dense_replace": 1, "indexer_types": ["full"] * 3, "index_n_heads": 9, "index_head_dim": 24, "index_topk": 13},
          ALL_KEYS, filled=INDEXER_PARTS, altered={"other pairs of the indexer": rotate_other_pairs}, num_tokens=48,
          keys={**LATENT_KEYS, **INDEXER_KEYS}),
     Case("glm-dsa-all", "the same with a text no longer than the keys that a query sees", "GlmMoeDsa", "glm-dsa",
-         {**GLM_DSA, "index_topk": 100}, {"few keys": {"index_topk": 17}}, num_tokens=72,
+         {**GLM_DSA, "index_topk": 100}, {"few keys": {"index_topk": 17}}, num_tokens=48,
          keys={**LATENT_KEYS, **INDEXER_KEYS, "attention.indexer.types": [kind == "full" for kind in GLM_DSA["indexer_types"]]}),
     Case("mistral4", "latent attention with queries that grow with their position; softmax routing in groups by their two best experts", "Mistral4", "mistral4",
          {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **YARN_32, **MINISTRAL, partial_rotary_factor=1.0)},

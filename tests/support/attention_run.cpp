@@ -1,11 +1,11 @@
 #include "tests/support/attention_run.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/key_choice.h"
 #include "tests/support/random_data.h"
 
 namespace minfer::test {
@@ -46,14 +46,6 @@ std::string AttentionShape::text() const {
 
 std::vector<float> random_sinks(int32_t heads) {
   return normal_values(heads, 77, 3.0f);
-}
-
-std::vector<int32_t> random_choice(int32_t position, int32_t most, uint64_t seed) {
-  if (position < most) return {};
-  std::vector<int32_t> chosen = permutation(position + 1, seed + static_cast<uint64_t>(position));
-  chosen.resize(static_cast<size_t>(most));
-  std::ranges::sort(chosen);
-  return chosen;
 }
 
 AttentionResult run_attention(Backend& backend, const AttentionShape& shape,

@@ -34,9 +34,6 @@ struct AttentionShape {
 /// Makes sinks for a shape's heads that are close to the largest of the other scores.
 std::vector<float> random_sinks(int32_t heads);
 
-/// Positions for a query: `most` of [0, position], ascending; none if these are no more than `most`.
-std::vector<int32_t> random_choice(int32_t position, int32_t most, uint64_t seed);
-
 struct AttentionResult {
   std::vector<std::vector<float>> out;  ///< one for each sequence, [queries, out_cols]
   std::vector<std::vector<double>> reference;

@@ -78,6 +78,15 @@ inline std::vector<int32_t> best_keys(std::span<const double> scores, int32_t mo
   return order;
 }
 
+/// Positions for a query: `most` of [0, position], ascending; none if these are no more than `most`.
+inline std::vector<int32_t> random_choice(int32_t position, int32_t most, uint64_t seed) {
+  if (position < most) return {};
+  std::vector<int32_t> chosen = permutation(position + 1, seed + static_cast<uint64_t>(position));
+  chosen.resize(static_cast<size_t>(most));
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
 /// Empty if `chosen` are positions, ascending, of which none is more than `tolerance` worse than one that was left out; else what is wrong.
 inline std::string objection_to(std::span<const int32_t> chosen, std::span<const double> scores,
                                 double tolerance) {
