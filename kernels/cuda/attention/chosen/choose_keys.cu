@@ -294,16 +294,13 @@ __global__ void __launch_bounds__(kSelectThreads) select_keys_kernel(ChoiceParam
 static_assert(kSelectWarps == kWarpSize);  // a lane reads a warp's numbers
 
 void check_args(const ForwardBatch& batch, const ChooseKeysArgs& args) {
-  const KvLayer& keys = args.keys;
-  if (keys.kv_heads != 1 || args.heads < 1 || args.most < 1)
-    unsupported("choose_keys", "one or more keys and heads over one KV head",
-                std::to_string(args.most) + " by " + std::to_string(args.heads) + " over " +
-                    std::to_string(keys.kv_heads));
-  if (int64_t{args.heads} * keys.head_size > kMaxIndexerColumns)
-    unsupported("choose_keys", "up to " + std::to_string(kMaxIndexerColumns) + " columns of q",
-                std::to_string(args.heads) + " heads of " + std::to_string(keys.head_size));
+  const int64_t columns = int64_t{args.heads} * args.keys.head_size;
+  if (args.heads < 1 || args.most < 1 || columns > kMaxIndexerColumns)
+    unsupported("choose_keys", "one or more keys, and queries of 1 to " + std::to_string(kMaxIndexerColumns),
+                std::to_string(args.most) + ", and " + std::to_string(columns));
+  require_equal("choose_keys: KV heads", 1, args.keys.kv_heads);
   require_equal("choose_keys: rows of q", batch.num_tokens, args.q.rows);
-  require_equal("choose_keys: columns of q", int64_t{args.heads} * keys.head_size, args.q.cols);
+  require_equal("choose_keys: columns of q", columns, args.q.cols);
   require_equal("choose_keys: rows of weights", batch.num_tokens, args.weights.rows);
   require_equal("choose_keys: columns of weights", args.heads, args.weights.cols);
   if (args.weights.dtype != DType::f32)
@@ -313,8 +310,9 @@ void check_args(const ForwardBatch& batch, const ChooseKeysArgs& args) {
 /// True if the tensor-core kernel takes these arguments.
 bool takes_tiles(const ChooseKeysArgs& args) {
   const DType kv = args.keys.dtype;
+  const auto addresses = reinterpret_cast<uintptr_t>(args.q.data) | reinterpret_cast<uintptr_t>(args.keys.k);
   return args.keys.head_size == kIndexerSize && args.q.dtype == DType::bf16 && args.q.stride % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(args.q.data) % 16 == 0 && (kv == DType::bf16 || kv == DType::f16);
+         addresses % 16 == 0 && (kv == DType::bf16 || kv == DType::f16);
 }
 
 }  // namespace

@@ -196,11 +196,13 @@ void expect_rope(const RopeCase& rope) {
   }
   const std::vector<int32_t> of_values = rope.keys_alone ? std::vector<int32_t>{} : written;
   EXPECT_TRUE(k.unchanged(written) && v.unchanged(of_values)) << "wrote to slots of other tokens: " << what;
-  if (rope.heads > 0)
+  if (rope.heads > 0) {
     EXPECT_LT(test::nmse(q_found, q_expected), test::rounding_limit(rope.q)) << "q: " << what;
+  }
   EXPECT_LT(test::nmse(k_found, k_expected), test::rounding_limit(rope.kv)) << "k: " << what;
-  if (!rope.keys_alone)
+  if (!rope.keys_alone) {
     EXPECT_LT(test::nmse(v_found, v_expected), test::rounding_limit(rope.kv)) << "v: " << what;
+  }
 }
 
 class CudaRope : public testing::Test {
