@@ -216,18 +216,23 @@ TEST(IndexerOps, CountWork) {
   BatchShape shape;
   shape.add_sequence(true, 100, 1, 1);
   shape.add_sequence(true, 10, 1, 1);
+  int32_t counted = 0;
   for (const OpInfo& op : ops_of(*source, 256)) {
     const KernelWork work = op_work(op, shape);
     if (op.kind == OpKind::choose_keys) {
       EXPECT_EQ(work.bytes_read, 2 * (100 + 5) * 4 + 110 * 20 * 4);
       EXPECT_EQ(work.bytes_written, 2 * 19 * 4);
       EXPECT_EQ(work.flops, 110 * 5 * 43);
+      ++counted;
     } else if (op.name == "indexer_kv_write") {
       EXPECT_EQ(work.bytes_written, 2 * (100 + 20) * 4);
+      ++counted;
     } else if (op.kind == OpKind::attention && op.scope == TokenScope::decode) {
       EXPECT_EQ(work.flops, 2 * 4 * (40 + 24) * 2 * 19);
+      ++counted;
     }
   }
+  EXPECT_EQ(counted, 6) << "three ops of two layers";
 }
 
 std::vector<float> logits_with(const std::string& model, std::span<const TokenId> tokens,
