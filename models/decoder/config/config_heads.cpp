@@ -53,6 +53,9 @@ void read_latent_attention(const KeyReader& keys, ModelConfig& config) {
                     keys.full_key(kWindow));
 }
 
+/// Of a query: the list of each token of a step is in memory.
+constexpr int64_t kMostChosenKeys = 1 << 16;
+
 /// The layers with an indexer. llama.cpp (src/models/glm-dsa.cpp) has the same for files of GLM-5.2 from before there was a key.
 std::vector<bool> layers_with_indexer(const KeyReader& keys, const ModelConfig& config) {
   constexpr std::string_view kTypes = "attention.indexer.types";
@@ -182,7 +185,7 @@ void read_indexer(const KeyReader& keys, ModelConfig& config) {
   constexpr std::string_view kKeySize = "attention.indexer.key_length";
   config.indexer = {.heads = keys.ranged("attention.indexer.head_count", 1, kMaxHeads),
                     .key_size = keys.ranged(kKeySize, 1, kMaxHeadSize),
-                    .most_chosen = keys.ranged("attention.indexer.top_k", 1, kMaxDimension)};
+                    .most_chosen = keys.ranged("attention.indexer.top_k", 1, kMostChosenKeys)};
   if (config.indexer.key_size < config.rotary_size)
     keys.refuse(kKeySize, "is {}, expected at least {} = {}", config.indexer.key_size,
                 keys.full_key("rope.dimension_count"), config.rotary_size);

@@ -115,6 +115,8 @@ TEST(IndexerConfig, RefusesHostileKeysByName) {
   EXPECT_THAT(indexer_refusal_with("deepseek32.attention.indexer.key_length", 2u),
               HasSubstr("deepseek32.attention.indexer.key_length is 2, expected at least "
                         "deepseek32.rope.dimension_count = 4"));
+  EXPECT_THAT(indexer_refusal_with("deepseek32.attention.indexer.top_k", 65537u),
+              HasSubstr("deepseek32.attention.indexer.top_k"));
   EXPECT_THAT(indexer_refusal_with("deepseek32.attention.q_lora_rank", 0u),
               HasSubstr("deepseek32.attention.q_lora_rank is 0, expected the rank of the indexer's queries"));
 }
