@@ -38,6 +38,7 @@ enum class OpKind : uint8_t {
   short_conv,
   hidden_rows,
   mamba_scan,
+  choose_keys,
 };
 
 std::string_view name(OpKind kind);
@@ -74,6 +75,7 @@ struct OpInfo {
   bool v_is_k = false;           ///< rope: as in RopeKvWriteArgs
   int32_t rotary_size = 0;       ///< rope: elements of a head that are rotated; 0: all
   AttentionWindow window = {};   ///< attention: as in AttentionArgs
+  int32_t most_chosen = 0;       ///< attention, choose_keys: as in their arguments
   DType kv_dtype = DType::f32;
   int32_t experts = 0;            ///< MoE: of the layer
   int32_t experts_used = 0;       ///< MoE: per token

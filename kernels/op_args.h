@@ -45,10 +45,12 @@ struct StepLimits {
   std::vector<AttentionKind> attention_kinds = {};  ///< of all layers, each once
   bool has_window_table = false;                    ///< ForwardBatch::window_row is set
   bool is_recurrent = false;                        ///< ForwardBatch::state_slots is set
+  int32_t scored_keys = 0;  ///< the most keys that choose_keys() scores for a query; 0: no layer chooses keys
 };
 
 /// One layer's paged KV cache: k [num_blocks, kv_heads, block_size, head_size] and v [num_blocks, kv_heads, block_size,
-/// value_size()] of `dtype` in backend memory. In latent attention k alone, whose rows begin with the values.
+/// value_size()] of `dtype` in backend memory. In latent attention k alone, whose rows begin with the values. Keys by which others are chosen
+/// (ChooseKeysArgs) have no values: their layer is of the latter form.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -180,7 +182,7 @@ enum class RopePairing : uint8_t {
 };
 
 /// Normalises the heads of q and k if norms are given (Qwen3), rotates them, scales q, and writes q to q_out and k
-/// and v to the cache. Layers may have their own tables, for another base or another number of rotated elements.
+/// and v to the cache; a cache with KvLayer::v_in_k has k alone, and so has qkv behind q. Layers may have their own tables, for another base or another number of rotated elements.
 struct RopeKvWriteArgs {
   Tensor
       qkv;  ///< [tokens, (heads + kv_heads) * head_size + kv_heads * value_size] f32; v_is_k: without the latter
@@ -229,6 +231,21 @@ struct HeadLinearArgs {
   Tensor out;     ///< [tokens, heads * N or more] of the activation type
 };
 
+/// The keys that each query attends to (DeepSeek-AI 2025, "DeepSeek-V3.2", section 2.1: the lightning indexer). A query at position p sees the
+/// keys at 0 to p. Their scores are
+///   score[j] = scale sum over h of weights[h] max(q[h] . key[j], 0)
+/// and it attends to the `most` keys with the largest scores (ties: lower position). A query that sees no more keys than these
+/// attends to all, and its row of `chosen` is left as it is.
+struct ChooseKeysArgs {
+  Tensor q;        ///< [tokens, heads * head_size] f32 or the activation type, rotated
+  Tensor weights;  ///< [tokens, heads] f32
+  int32_t heads = 0;
+  float scale = 0.0f;  ///< greater than 0
+  KvLayer keys;        ///< one KV head, and no values
+  int32_t most = 0;
+  Numbers<int32_t> chosen;  ///< [tokens, most] out: positions, ascending
+};
+
 /// Causal attention over the paged cache for sequences [first_sequence, first_sequence + num_sequences) of
 /// the batch: softmax(q k^T * scale) v. Query head h reads KV head h / (heads / kv_heads).
 struct AttentionArgs {
@@ -245,6 +262,10 @@ struct AttentionArgs {
   float logit_cap = 0.0f;  ///< scores s become cap tanh(s / cap) (Gemma 2); 0: no cap
   Weight sinks =
       {};  ///< [1, heads] f32 or null: a score a head that joins the softmax without a value (gpt-oss)
+  /// [tokens, most_chosen]: ChooseKeysArgs::chosen, for queries that see more keys than these; null: queries see all keys. Then there is one
+  /// KV head, and no window, cap or sinks.
+  Numbers<const int32_t> chosen = {};
+  int32_t most_chosen = 0;
 };
 
 // Ops with states: gated delta nets and Mamba-2 (DeltaNetShape), short convolutions. Rows of a sequence are its next tokens.

@@ -21,6 +21,7 @@ struct ShapeLimits {
   int32_t columns_multiple = 1;         ///< of weights that are not f32
   int32_t max_attention_kinds = kNone;  ///< layers that differ in window, KV heads or head size
   int32_t max_delta_key_size = kNone;   ///< heads of q and k in gated delta nets
+  int32_t max_indexer_columns = kNone;  ///< of all heads of an indexer's queries
 };
 
 }  // namespace minfer

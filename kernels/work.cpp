@@ -56,7 +56,7 @@ KernelWork rope_kv_work(const OpInfo& info, int64_t tokens) {
   const int64_t element = info.in_element_bytes;
   const int64_t q = int64_t{info.heads} * info.head_size;
   const int64_t k = int64_t{info.kv_heads} * info.head_size;
-  const int64_t v = int64_t{info.kv_heads} * info.value_size();
+  const int64_t v = info.v_in_k ? 0 : int64_t{info.kv_heads} * info.value_size();
   const auto cached = static_cast<int64_t>(row_bytes(info.kv_dtype, k) + row_bytes(info.kv_dtype, v));
   const int64_t rotary_size = info.rotary_size > 0 ? info.rotary_size : info.head_size;
   // A pair takes four products and two sums.
@@ -121,8 +121,13 @@ KernelWork head_gate_work(const OpInfo& info, int64_t tokens) {
           elements * info.out_element_bytes, elements * (info.weight_bytes > 0 ? 8 : 4)};
 }
 
+/// Queries that attend to chosen keys read and multiply these alone; queries of a sequence may have chosen the same keys.
 KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
-  const Scope scope = info.window ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
+  Scope scope = info.window ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
+  if (info.most_chosen > 0) {
+    scope.attended = std::min(scope.attended, scope.tokens * info.most_chosen);
+    scope.context = std::min(scope.context, scope.attended);
+  }
   const int64_t q = int64_t{info.heads} * info.head_size;
   const int64_t out = int64_t{info.heads} * info.value_size();
   const auto keys = static_cast<int64_t>(row_bytes(info.kv_dtype, int64_t{info.kv_heads} * info.head_size));
@@ -132,6 +137,15 @@ KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
   // q k^T and the sum of v: a multiplication and an addition for every element of a head. A cap counts as no work.
   return {scope.tokens * q * info.in_element_bytes + scope.context * cached,
           scope.tokens * out * info.in_element_bytes, 2 * (q + out) * scope.attended};
+}
+
+/// For each head and key q k^T, a maximum, and a product with its sum. It is the most that it can be: queries that attend to all keys
+/// choose none.
+KernelWork choose_keys_work(const OpInfo& info, const Scope& scope) {
+  const auto key = static_cast<int64_t>(row_bytes(info.kv_dtype, info.head_size));
+  const int64_t row = info.in_features * info.in_element_bytes + info.heads * kF32Bytes;
+  return {scope.tokens * row + scope.context * key, scope.tokens * info.most_chosen * kIndexBytes,
+          scope.attended * info.heads * (2 * info.head_size + 3)};
 }
 
 /// Sums must leave and reach every rank: 2 (n - 1) / n of the addends (a ring's bytes; NCCL's "bus bandwidth").
@@ -245,6 +259,8 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return mamba_scan_work(info, scope);
     case OpKind::attention:
       return attention_work(info, shape);
+    case OpKind::choose_keys:
+      return choose_keys_work(info, scope);
     case OpKind::moe_route:  // shift, exponential, sum
       return {tokens * info.experts * info.in_element_bytes,
               tokens * info.experts_used * (kIndexBytes + kF32Bytes), 3 * tokens * info.experts};

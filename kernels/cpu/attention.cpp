@@ -27,6 +27,10 @@ void check(const ForwardBatch& batch, const AttentionArgs& args) {
     fail("attention: logits capped at {}, expected 0 for no cap or more", args.logit_cap);
   }
   if (args.sinks) check_vector("attention: sinks", args.sinks, args.heads);
+  if (args.chosen != nullptr &&
+      (args.most_chosen < 1 || kv.kv_heads != 1 || args.window || args.logit_cap > 0.0f || args.sinks))
+    fail("attention: {} chosen keys of {} KV heads, expected some of one, without window, cap and sinks",
+         args.most_chosen, kv.kv_heads);
   if (args.first_sequence < 0 || args.num_sequences < 0 ||
       args.num_sequences > batch.num_sequences - args.first_sequence) {
     fail("attention: sequences from {}, {} of them, expected within {}", args.first_sequence,
@@ -41,15 +45,20 @@ struct QueryTile {
   int32_t tokens;
 };
 
+/// True if the token attends to chosen keys, not to all that it sees.
+bool has_chosen(const ForwardBatch& batch, const AttentionArgs& args, int32_t token) {
+  return args.chosen != nullptr && batch.positions[token] >= args.most_chosen;
+}
+
 /// Cuts all named sequences into tiles. The last tokens of a sequence come first: they read the most keys,
-/// and a long tile that started late would leave the other threads idle.
+/// and a long tile that started late would leave the other threads idle. A token with chosen keys is a tile of its own.
 int64_t cut(const ForwardBatch& batch, const AttentionArgs& args, int32_t tokens_per_tile, QueryTile* tiles) {
   int64_t count = 0;
   for (int32_t i = 0; i < args.num_sequences; ++i) {
     const int32_t sequence = args.first_sequence + i;
     const int32_t begin = batch.query_start[sequence];
     for (int32_t end = batch.query_start[sequence + 1]; end > begin;) {
-      const int32_t tokens = std::min(tokens_per_tile, end - begin);
+      const int32_t tokens = has_chosen(batch, args, end - 1) ? 1 : std::min(tokens_per_tile, end - begin);
       end -= tokens;
       if (tiles != nullptr) tiles[count] = {sequence, end, tokens};
       ++count;
@@ -84,6 +93,10 @@ AttentionTile make_tile(const ForwardBatch& batch, const AttentionArgs& args, co
   tile.tokens = query.tokens;
   tile.scale = args.scale;
   tile.window = args.window;
+  if (has_chosen(batch, args, query.first_token)) {
+    tile.chosen = args.chosen + int64_t{query.first_token} * args.most_chosen;
+    tile.num_chosen = args.most_chosen;
+  }
   tile.logit_cap = args.logit_cap;
   if (args.sinks) tile.sinks = static_cast<const float*>(args.sinks.data) + first_head;
   tile.kv = &args.kv;
@@ -103,19 +116,6 @@ int64_t elements_read(const ForwardBatch& batch, const AttentionArgs& args) {
   return keys * args.kv.kv_heads * args.kv.head_size;
 }
 
-int64_t aligned(int64_t bytes) {
-  constexpr int64_t alignment = Workspace::kAlignment;
-  return (bytes + alignment - 1) / alignment * alignment;
-}
-
-/// Floats of scratch memory that a thread needs for tiles of up to `rows` rows.
-int64_t scratch_floats_for(int64_t rows, int64_t head_size, int64_t value_size) {
-  const int64_t padded = (head_size + 15) / 16 * 16;
-  const int64_t padded_value = (value_size + 15) / 16 * 16;
-  const int64_t per_row = padded + padded_value + kKeyTile + 2 * 16 + 1;
-  return aligned(rows * per_row + kKeyTile * (padded + std::max(padded, padded_value)));
-}
-
 }  // namespace
 
 void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpContext& context) {
@@ -123,8 +123,8 @@ void attention(const ForwardBatch& batch, const AttentionArgs& args, const OpCon
   const HeadParts parts(args);
   const int32_t tokens_per_tile = kQueryTileRows / parts.most_heads();
   const int64_t num_tiles = cut(batch, args, tokens_per_tile, nullptr);
-  const int64_t tile_bytes = aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
-  const int64_t scratch_floats = scratch_floats_for(kQueryTileRows, args.kv.head_size, args.kv.value_size());
+  const int64_t tile_bytes = Workspace::aligned(num_tiles * static_cast<int64_t>(sizeof(QueryTile)));
+  const int64_t scratch_floats = attention_scratch_floats(args.kv.head_size, args.kv.value_size());
   const int32_t num_parts = args.kv.kv_heads * parts.count;
   const int64_t items = num_tiles * num_parts;
   const int64_t pieces = elements_read(batch, args) < kMinParallelElements ? 1 : items;

@@ -66,12 +66,13 @@ constexpr int32_t kMostNormed = 1024;
 
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const KvLayer& kv = args.kv;
-  if (kv.v_in_k) fail("rope_kv_write: values within keys, expected rows of their own");
+  if (kv.v_in_k && (kv.value_size() != kv.head_size || args.v_norm || args.v_is_k))
+    fail("rope_kv_write: values of {} within keys of {}, expected none", kv.value_size(), kv.head_size);
   if (args.v_is_k && kv.value_size() != kv.head_size)
     fail("rope_kv_write: values of {} that are keys of {}", kv.value_size(), kv.head_size);
   if (args.v_norm && kv.value_size() > kMostNormed)
     fail("rope_kv_write: normed values of {}, expected at most {}", kv.value_size(), kMostNormed);
-  const int64_t values = args.v_is_k ? 0 : int64_t{kv.kv_heads} * kv.value_size();
+  const int64_t values = args.v_is_k || kv.v_in_k ? 0 : int64_t{kv.kv_heads} * kv.value_size();
   check_f32("rope_kv_write: qkv", args.qkv, batch.num_tokens,
             int64_t{args.heads * (args.q_has_gate ? 2 : 1) + kv.kv_heads} * kv.head_size + values);
   if (args.q_has_gate) {
@@ -139,7 +140,8 @@ void rope_token(const ForwardBatch& batch, const RopeKvWriteArgs& args, int64_t 
   const size_t value_bytes = row_bytes(kv.dtype, kv.value_size());
   for (int32_t h = 0; h < kv.kv_heads; ++h, head += kv.head_size, value += kv.value_size()) {
     const auto row = static_cast<size_t>((block * kv.kv_heads + h) * kv.block_size + offset);
-    write_value(args.v_is_k ? head : value, args, static_cast<char*>(kv.v) + row * value_bytes, context);
+    if (!kv.v_in_k)
+      write_value(args.v_is_k ? head : value, args, static_cast<char*>(kv.v) + row * value_bytes, context);
     norm_and_rotate(head, h, args.k_norm, cos_sin, args, context);
     store_head(head, kv.dtype, kv.head_size, static_cast<char*>(kv.k) + row * key_bytes);
   }

@@ -64,6 +64,7 @@ CudaBackend::Workspace::Workspace(const CudaOptions& options, cudaStream_t strea
       linear(num_sms, limits),
       moe(device_facts(num_sms), limits),
       attention(num_sms, limits),
+      choice(limits),
       sample(num_sms, limits_of_sampling(limits, options.rank)),
       max_sequences(limits.max_sequences),
       max_tokens(limits.max_tokens),
@@ -200,6 +201,10 @@ void CudaBackend::gate_up_swiglu(OpId op, const GateUpArgs& args) {
 
 void CudaBackend::attention(OpId op, const ForwardBatch& batch, const AttentionArgs& args) {
   run_op(op, [&](Launch& launch) { workspace().attention.attention(launch, batch, args); });
+}
+
+void CudaBackend::choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) {
+  run_op(op, [&](Launch& launch) { workspace().choice.choose(launch, batch, args); });
 }
 
 void CudaBackend::note_routed_layer() {

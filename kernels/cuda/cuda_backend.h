@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/chosen/choose_keys.h"
 #include "kernels/cuda/comm/rank_ops.h"
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/device/devices.h"
@@ -108,6 +109,7 @@ class CudaBackend : public Backend {
   void mamba_scan(OpId op, const ForwardBatch& batch, const MambaScanArgs& args) override {
     run(op, cuda::mamba_scan, batch, args);
   }
+  void choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) override;
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
     run(op, cuda::gather_rows, x, rows, out);
   }
@@ -129,6 +131,7 @@ class CudaBackend : public Backend {
     LinearOps linear;
     MoeProducts moe;
     AttentionOps attention;
+    KeyChoiceOps choice;
     SampleOps sample;
     std::unique_ptr<RankOps> ranks;  ///< null: one rank alone
     int32_t max_sequences;

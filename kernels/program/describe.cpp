@@ -38,6 +38,10 @@ class Description {
     set(OpKind::rope_kv_write, args.qkv.cols, args.qkv.cols, {args.q_norm, args.k_norm, args.v_norm});
     set_bytes(args.qkv, args.q_out.value >= 0 ? args.q_out : args.qkv);
     info_.v_is_k = args.v_is_k;
+    if (!args.kv.v_in_k) return;
+    info_.heads = args.heads;  // keys by which others are chosen: not the layer's
+    info_.kv_heads = args.kv.kv_heads;
+    info_.head_size = info_.v_head_size = args.kv.head_size;
   }
   void operator()(const LatentKvWriteArgs& args) {
     set(OpKind::latent_kv_write, args.kv.cols, args.kv.cols, {args.kv_norm});
@@ -47,7 +51,16 @@ class Description {
   void operator()(const AttentionArgs& args) {
     info_.kind = OpKind::attention;
     info_.window = args.window;
+    info_.most_chosen = args.most_chosen;
     set_bytes(args.qkv, args.out);
+  }
+  void operator()(const ChooseKeysArgs& args) {
+    set(OpKind::choose_keys, args.q.cols, args.most, {});
+    info_.in_element_bytes = bytes_of(args.q);
+    info_.heads = args.heads;
+    info_.kv_heads = 1;
+    info_.head_size = info_.v_head_size = args.keys.head_size;
+    info_.most_chosen = args.most;
   }
   void operator()(const HeadLinearArgs& args) {
     const Weight& weight = args.weight;

@@ -27,7 +27,12 @@ void for_each_operand(Args& args, F&& f) {
     f(Use::write, args.q_out);
   } else if constexpr (std::is_same_v<Plain, AttentionArgs>) {
     f(Use::read, args.qkv);
+    f(Use::read, args.chosen);
     f(Use::write, args.out);
+  } else if constexpr (std::is_same_v<Plain, ChooseKeysArgs>) {
+    f(Use::read, args.q);
+    f(Use::read, args.weights);
+    f(Use::write, args.chosen);
   } else if constexpr (std::is_same_v<Plain, MoeRouteArgs>) {
     f(Use::read, args.logits);
     f(Use::write, args.expert_ids);

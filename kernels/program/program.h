@@ -28,7 +28,8 @@ struct ProgramValue {
 using OpArgs = std::variant<EmbedArgs, NormArgs, LinearArgs, GateUpArgs, ActivateArgs, RopeKvWriteArgs,
                             LatentKvWriteArgs, AttentionArgs, HeadLinearArgs, MoeRouteArgs, MoeGateUpArgs,
                             MoeDownArgs, DeltaConvArgs, DeltaRuleArgs, HeadGateArgs, ShortConvArgs,
-                            HiddenRowsArgs, MambaScanArgs, AllReduceArgs, GatherRowsArgs, GatherColumnsArgs>;
+                            HiddenRowsArgs, MambaScanArgs, ChooseKeysArgs, AllReduceArgs, GatherRowsArgs,
+                            GatherColumnsArgs>;
 
 struct Op {
   OpId id;  ///< its row of the op table

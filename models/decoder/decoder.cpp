@@ -78,7 +78,10 @@ StepLimits step_limits(const ModelConfig& config, const DecoderPrograms& program
           .experts_used = config.num_experts_used,
           .routed_layers = config.num_expert_layers(),
           .attention_kinds = attention_kinds_of(config, limits.max_positions),
-          .is_recurrent = config.is_recurrent() || config.has_draft_layer};
+          .is_recurrent = config.is_recurrent() || config.has_draft_layer,
+          .scored_keys = config.indexer.most_chosen < limits.max_positions && config.indexer.most_chosen > 0
+                             ? limits.max_positions
+                             : 0};
 }
 
 Decoder::Decoder(const ModelConfig& config, ModelWeights weights, Backend& backend, const KvCache& kv,

@@ -10,6 +10,8 @@ greedy continuations, the tolerance, and the evidence that the comparison means 
   controls         NMSE of the same weights with the feature under test switched off or changed; far above the tolerance,
                    so that an engine that ignores the feature fails
   router_margin    smallest relative gap between the last expert chosen and the first one left out, over tokens and layers
+  choice_margin    the same for the keys that an indexer chooses, relative to the deviation of a query's scores. Gaps are narrow, since
+                   each query of each layer has one: a float32 engine chooses the same keys because scores err by about 1e-6
   greedy_margin    smallest gap between the best and the second-best logit of the greedy continuation
 """
 
@@ -138,6 +140,14 @@ LATENT = {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4,
           "n_shared_experts": 2, "moe_intermediate_size": 16, "routed_scaling_factor": 2.5}
 LATENT_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "expert_shared_count": "n_shared_experts",
                "expert_group_count": "n_group", "expert_group_used_count": "topk_group", "expert_weights_scale": "routed_scaling_factor"}
+INDEXER_KEYS = {"attention.indexer.head_count": "index_n_heads", "attention.indexer.key_length": "index_head_dim",
+                "attention.indexer.top_k": "index_topk", "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}
+DEEPSEEK32 = {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, "index_n_heads": 5, "index_head_dim": 20, "index_topk": 19}
+GLM_DSA = {**LATENT, "num_hidden_layers": 5, "first_k_dense_replace": 4, "q_lora_rank": 28, "norm_topk_prob": True, "n_group": 1, "topk_group": 1,
+           "qk_nope_head_dim": 20, "index_n_heads": 10, "index_head_dim": 28, "index_topk": 17,
+           "indexer_types": ["full", "full", "shared", "full", "shared"]}
+ALL_KEYS = {"all keys": {"index_topk": 1024}}
+INDEXER_PARTS = {"no bias of the indexer's keys": ("k_norm.bias", 0), "one weight for the indexer's heads": ("weights_proj.weight", 0.1)}
 # Three of four layers have a state; value heads come in pairs.
 DELTA_NETS = {**SMALL, "num_hidden_layers": 5, "head_dim": 16, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 12,
               "linear_value_head_dim": 12, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "full_attention_interval": 4,
@@ -163,6 +173,19 @@ KIMI_LINEAR_KEYS = {"leading_dense_block_count": "first_k_dense_replace", "exper
                     "expert_weights_scale": "routed_scaling_factor", "kda.head_dim": "linear_head_dim", "ssm.conv_kernel": "linear_conv_kernel_dim",
                     "expert_group_used_count": "topk_group"}
 LFM2 = {**SMALL, "layer_types": ["conv", "full_attention", "conv"], "num_hidden_layers": 3, "norm_eps": 1e-5}
+
+
+def rotate_other_pairs(model):
+    """Rows of the indexer such that its rotation turns the pairs (2i, 2i + 1) instead of (i, i + d/2), or the latter instead of the former."""
+    indexers = [layer.self_attn.indexer for layer in model.model.layers if layer.self_attn.indexer is not None]
+    for indexer in indexers:
+        rotated, size = indexer.qk_rope_head_dim, indexer.head_dim
+        pairs = torch.arange(rotated).reshape(-1, 2).T if model.config.model_type == "deepseek_v32" else torch.arange(rotated).reshape(2, -1).T
+        order = torch.cat([pairs.flatten(), torch.arange(rotated, size)])
+        with torch.no_grad():
+            for part in (indexer.wk.weight, indexer.k_norm.weight, indexer.k_norm.bias):
+                part.copy_(part[order])
+            indexer.wq_b.weight.copy_(indexer.wq_b.weight.unflatten(0, (-1, size))[:, order].flatten(0, 1))
 
 
 COHERE_LAYERS = ["full_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
@@ -395,6 +418,28 @@ CASES = [
          {"no scaling": rope("default"), "scores as without scaling": rope("yarn", **YARN_32, attention_factor=1.0),
           "no groups": {"n_group": 1, "topk_group": 1}, "weights not normalised": {"norm_topk_prob": False}},
          num_tokens=96, keys={**LATENT_KEYS, "expert_weights_norm": "norm_topk_prob", "expert_gating_func": 2}),
+    Case("deepseek32", "latent attention to the keys that an indexer of each layer chooses, by halves rotated; YaRN of whole heads; sigmoid routing",
+         "DeepseekV32", "deepseek32", {**DEEPSEEK32, **rope("yarn", **YARN_32, mscale=1.0, mscale_all_dim=1.0)},
+         {**ALL_KEYS, "a key less": {"index_topk": 18}, "no scaling": rope("default")}, filled=INDEXER_PARTS,
+         altered={"other pairs of the indexer": rotate_other_pairs}, num_tokens=72, keys={**LATENT_KEYS, **INDEXER_KEYS}),
+    Case("deepseek32-few", "the same with seven keys a query, without groups and scaling", "DeepseekV32", "deepseek32",
+         {**DEEPSEEK32, "num_hidden_layers": 3, "n_group": 1, "topk_group": 1, "index_n_heads": 7, "index_head_dim": 16, "index_topk": 7},
+         ALL_KEYS, filled=INDEXER_PARTS, altered={"other pairs of the indexer": rotate_other_pairs}, num_tokens=40,
+         keys={**LATENT_KEYS, **INDEXER_KEYS}),
+    Case("deepseek32-all", "the same with a text no longer than the keys that a query sees", "DeepseekV32", "deepseek32",
+         {**DEEPSEEK32, "index_topk": 100}, {"few keys": {"index_topk": 19}}, num_tokens=72, keys={**LATENT_KEYS, **INDEXER_KEYS}),
+    Case("glm-dsa", "latent attention to the keys that an indexer chooses, in some layers that of a layer before; the indexer's pairs are interleaved",
+         "GlmMoeDsa", "glm-dsa", GLM_DSA,
+         {**ALL_KEYS, "another layer's choice": {"indexer_types": ["full", "shared", "shared", "full", "shared"]}}, filled=INDEXER_PARTS,
+         altered={"other pairs of the indexer": rotate_other_pairs}, num_tokens=48,
+         keys={**LATENT_KEYS, **INDEXER_KEYS, "attention.indexer.types": [kind == "full" for kind in GLM_DSA["indexer_types"]]}),
+    Case("glm-dsa-each", "the same with an indexer in each layer", "GlmMoeDsa", "glm-dsa",
+         {**GLM_DSA, "num_hidden_layers": 3, "first_k_dense_replace": 1, "indexer_types": ["full"] * 3, "index_n_heads": 9, "index_head_dim": 24, "index_topk": 13},
+         ALL_KEYS, filled=INDEXER_PARTS, altered={"other pairs of the indexer": rotate_other_pairs}, num_tokens=48,
+         keys={**LATENT_KEYS, **INDEXER_KEYS}),
+    Case("glm-dsa-all", "the same with a text no longer than the keys that a query sees", "GlmMoeDsa", "glm-dsa",
+         {**GLM_DSA, "index_topk": 100}, {"few keys": {"index_topk": 17}}, num_tokens=48,
+         keys={**LATENT_KEYS, **INDEXER_KEYS, "attention.indexer.types": [kind == "full" for kind in GLM_DSA["indexer_types"]]}),
     Case("mistral4", "latent attention with queries that grow with their position; softmax routing in groups by their two best experts", "Mistral4", "mistral4",
          {**LATENT, "q_lora_rank": 20, "norm_topk_prob": True, **rope("yarn", **YARN_32, **MINISTRAL, partial_rotary_factor=1.0)},
          {"no temperature": rope("yarn", **YARN_32, **{**MINISTRAL, "llama_4_scaling_beta": 0.0}, partial_rotary_factor=1.0),
@@ -480,6 +525,8 @@ LAYER_NAMES = {
         "q_norm": "q_norm", "k_norm": "k_norm", "q_layernorm": "q_norm", "k_layernorm": "k_norm", "q_a_proj": "q_a", "q_a_layernorm": "q_a_norm",
         "query_layernorm": "q_norm", "key_layernorm": "k_norm",
         "q_b_proj": "q_b", "kv_a_proj_with_mqa": "kv_a_mqa", "kv_a_layernorm": "kv_a_norm", "kv_b_proj": "kv_b"}.items()},
+    **{f"self_attn.indexer.{part}": f"indexer.{name}" for part, name in {
+        "wq_b": "attn_q_b", "wk": "attn_k", "k_norm": "k_norm", "weights_proj": "proj"}.items()},
     **{f"linear_attn.{part}": name for part, name in {
         "in_proj_ba": "ssm_ba", "in_proj_b": "ssm_beta", "in_proj_a": "ssm_alpha", "in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate",
         "conv1d": "ssm_conv1d", "A_log": "ssm_a", "dt_bias": "ssm_dt.bias", "norm": "ssm_norm", "out_proj": "ssm_out"}.items()},
@@ -504,7 +551,8 @@ LAYER_NAMES = {
     "mlp.gate.e_score_correction_bias": "exp_probs_b.bias", "mlp.gate.moe_statics.e_score_correction_bias": "exp_probs_b.bias",
     "mlp.e_score_correction_bias": "exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "feed_forward.expert_bias": "exp_probs_b.bias",
 }
-SPLITS_LATENT = ("DeepseekV3", "Mistral4", "KimiLinear")
+SPLITS_LATENT = ("DeepseekV3", "DeepseekV32", "GlmMoeDsa", "Mistral4", "KimiLinear")
+LATENT_ARCHITECTURES = ("deepseek2", "deepseek32", "glm-dsa", "mistral4", "kimi-linear")
 MAMBA_FAMILIES = ("GraniteMoeHybrid", "NemotronH")
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Their post_attention_layernorm is not called ffn_norm in GGUF.
@@ -812,7 +860,7 @@ def add_hyperparameters(writer, case):
         sizes["rope.dimension_count"] = int(config.head_dim * full_rope(config).get("partial_rotary_factor", 1.0))
     sizes["vocab_size"] = config.vocab_size
     sizes.setdefault("attention.value_length", sizes["attention.key_length"])
-    if case.arch in ("deepseek2", "mistral4", "kimi-linear"):
+    if case.arch in LATENT_ARCHITECTURES:
         add_latent_sizes(sizes, config, is_new=case.family in SPLITS_LATENT)
     if case.family == "KimiLinear":  # an array; and its converter has another number as the size of a value
         del sizes["attention.head_count_kv"]
@@ -895,7 +943,7 @@ def add_rope_scaling(writer, arch, parameters, config):
         values["original_context_length"] = original
         values |= {f"yarn_{beta}": parameters[beta] for beta in ("beta_fast", "beta_slow") if beta in parameters}
         if "mscale_all_dim" in parameters:
-            values["yarn_log_multiplier"] = (0.1 if arch in ("deepseek2", "mistral4") else 1.0) * parameters["mscale_all_dim"]
+            values["yarn_log_multiplier"] = (0.1 if arch in LATENT_ARCHITECTURES else 1.0) * parameters["mscale_all_dim"]
     writer.add_all(f"{arch}.rope.scaling.", values)
 
 
@@ -963,6 +1011,33 @@ def router_margin(model, tokens, top_k):
     return min(gaps)
 
 
+def choice_margin(model, tokens):
+    """Smallest gap between the last key that an indexer chose and the first one left out, in deviations of the query's scores."""
+    gaps, chooses, topk = [], [False], torch.Tensor.topk
+
+    def record(scores, count, dim=-1, **options):
+        if chooses[0]:
+            for position, row in enumerate(scores[0]):
+                seen = row[:position + 1].double()
+                if len(seen) > count:
+                    best = seen.sort(descending=True).values
+                    gaps.append(float((best[count - 1] - best[count]) / seen.std()))
+        return topk(scores, count, dim=dim, **options)
+
+    def switch(on):
+        return lambda *_: chooses.__setitem__(0, on)
+
+    indexers = [module for module in model.modules() if type(module).__name__.endswith("Indexer")]
+    hooks = [hook for indexer in indexers
+             for hook in (indexer.register_forward_pre_hook(switch(True)), indexer.register_forward_hook(switch(False)))]
+    torch.Tensor.topk = record
+    run(model, tokens)
+    torch.Tensor.topk = topk
+    for hook in hooks:
+        hook.remove()
+    return min(gaps, default=math.inf)
+
+
 def nmse(value, reference):
     return float(np.sum((value - reference) ** 2) / np.sum(reference**2))
 
@@ -989,6 +1064,8 @@ def evidence(case, weights, model, tokens, logits):
         entry["controls"][name] = rounded(nmse(run(other, tokens), logits))
     if used := case.config.get("num_experts_per_tok", case.config.get("top_k_experts", case.config.get("moe_k"))):
         entry["router_margin"] = rounded(router_margin(model, tokens + continuation, used))
+    if "index_topk" in case.config and (margin := choice_margin(model, tokens + continuation)) < math.inf:
+        entry["choice_margin"] = rounded(margin)
     return entry
 
 
@@ -996,6 +1073,8 @@ def objection(entry):
     """Why such a model could not tell a right engine from a wrong one, or None."""
     if entry["greedy_margin"] < 5e-3 or entry.get("router_margin", 1) < 5e-3:
         return "a token or an expert wins too narrowly: rounding could choose another"
+    if entry.get("choice_margin", 1) < 1e-4:
+        return "a key wins too narrowly: rounding could choose another"
     if BASE_CONFIG["eos_token_id"] in entry["greedy"] or len(set(entry["greedy"])) < GREEDY_TOKENS // 2:
         return "the greedy continuation ends or repeats itself"
     if entry["float32_nmse"] > NMSE_TOLERANCE / 100:

@@ -46,7 +46,7 @@ struct WeightsOf {
   Weights operator()(const LinearArgs& args) const { return {{args.weights.begin(), args.weights.end()}}; }
   Weights operator()(const GateUpArgs& args) const { return {{args.gate, args.up}}; }
   Weights operator()(const RopeKvWriteArgs& args) const {
-    return args.q_has_gate ? std::nullopt : Weights{{args.q_norm, args.k_norm}};
+    return args.q_has_gate || args.kv.v_in_k ? std::nullopt : Weights{{args.q_norm, args.k_norm}};
   }
   Weights operator()(const LatentKvWriteArgs& args) const { return {{args.kv_norm}}; }
   Weights operator()(const AttentionArgs&) const { return Weights{std::in_place}; }
@@ -167,6 +167,7 @@ std::vector<KernelCase> KernelOps::cases(std::string_view op, const KernelSizes&
       of_case.head_size = kind.head_size;
       if (!info.v_in_k) of_case.v_head_size = kind.head_size;
       of_case.window = kind.window;
+      of_case.most_chosen = 0;
     }
   };
   for (const int32_t m : tokens) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/tensor_view.h"
+
 namespace minfer {
 namespace {
 

@@ -138,10 +138,19 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
     const int64_t position = k.rows - q.rows + t;
     int64_t first = options.window > 0 ? std::max<int64_t>(0, position - options.window + 1) : 0;
     if (options.chunked) first = position / options.window * options.window;
+    std::vector<int64_t> seen;
+    if (!options.chosen.empty()) {
+      const std::vector<int32_t>& chosen = options.chosen[static_cast<size_t>(t)];
+      seen.assign(chosen.begin(), chosen.end());
+    }
+    if (seen.empty()) {
+      seen.resize(static_cast<size_t>(position + 1 - first));
+      std::iota(seen.begin(), seen.end(), first);
+    }
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t kv_head = h / (heads / kv_heads);
       std::vector<double> weights;
-      for (int64_t j = first; j <= position; ++j) {
+      for (const int64_t j : seen) {
         double dot = 0.0;
         for (int64_t d = 0; d < head_size; ++d)
           dot += q.at(t, h * head_size + d) * k.at(j, kv_head * head_size + d);
@@ -158,10 +167,10 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
       }
       for (double& weight : weights)
         sum += weight = std::exp(weight - max);
-      for (int64_t j = first; j <= position; ++j) {
-        const double share = weights[static_cast<size_t>(j - first)] / sum;
+      for (size_t i = 0; i < seen.size(); ++i) {
+        const double share = weights[i] / sum;
         for (int64_t d = 0; d < value_size; ++d)
-          out.at(t, h * value_size + d) += share * v.at(j, kv_head * value_size + d);
+          out.at(t, h * value_size + d) += share * v.at(seen[i], kv_head * value_size + d);
       }
     }
   }

@@ -64,6 +64,8 @@ struct AttentionOptions {
   bool chunked = false;
   double logit_cap = 0.0;
   std::vector<float> sinks = {};  ///< one for each query head, or empty
+  /// The positions that each query sees, in any order; empty, or of a query: all up to its own.
+  std::vector<std::vector<int32_t>> chosen = {};
 };
 /// Causal attention of one sequence over whole K [context, kv_heads * head_size] and V [context, kv_heads * its head size];
 /// q [queries, heads * head_size] are the sequence's last tokens.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/key_choice.h"
 #include "tests/support/random_data.h"
 
 namespace minfer::test {
@@ -55,6 +56,7 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
   PagedCache v(backend, batch, shape.dtype, shape.kv_heads, static_cast<int32_t>(shape.value_size()));
   AttentionResult result;
   std::vector<float> qkv;
+  std::vector<int32_t> chosen;
   for (size_t s = 0; s < sequences.size(); ++s) {
     const auto [context, queries] = sequences[s];
     const SequenceData data(shape, context, names[s]);
@@ -65,11 +67,18 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
       qkv.insert(qkv.end(), q.begin() + t * shape.q_cols(), q.begin() + (t + 1) * shape.q_cols());
       qkv.insert(qkv.end(), static_cast<size_t>(shape.qkv_cols() - shape.q_cols()), NAN);  // must not be read
     }
+    reference::AttentionOptions options = shape.options;
+    for (int32_t t = 0; shape.most_chosen > 0 && t < queries; ++t) {
+      std::vector<int32_t> of_query = random_choice(context - queries + t, shape.most_chosen, 100 * names[s]);
+      options.chosen.push_back(of_query);
+      of_query.resize(static_cast<size_t>(shape.most_chosen), -1);  // must not be read
+      chosen.insert(chosen.end(), of_query.begin(), of_query.end());
+    }
     if (!with_reference) continue;
     result.reference.push_back(reference::attention(reference::to_matrix(q, queries, shape.q_cols()),
                                                     reference::to_matrix(stored_k, context, shape.k_cols()),
                                                     reference::to_matrix(stored_v, context, shape.v_cols()),
-                                                    shape.head_size, scale_of(shape), shape.options)
+                                                    shape.head_size, scale_of(shape), options)
                                    .data);
   }
   k.upload();
@@ -96,6 +105,9 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
   if (!shape.options.sinks.empty()) {
     args.sinks = {.data = sinks.data(), .dtype = DType::f32, .rows = 1, .cols = shape.heads};
   }
+  const DeviceArray<int32_t> chosen_keys(backend, chosen);
+  if (shape.most_chosen > 0) args.chosen = chosen_keys.data();
+  args.most_chosen = shape.most_chosen;
   backend.attention(0, batch.batch(), args);
 
   EXPECT_TRUE(out.intact()) << "wrote around its output: " << shape.text();

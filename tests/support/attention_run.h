@@ -18,8 +18,9 @@ struct AttentionShape {
   uint64_t block_seed = 1;
   int32_t v_head_size = 0;  ///< 0: as head_size
   reference::AttentionOptions options = {};
-  float scale = 0.0f;   ///< 0: 1 / sqrt(head_size)
-  bool v_in_k = false;  ///< KvLayer::v_in_k
+  float scale = 0.0f;       ///< 0: 1 / sqrt(head_size)
+  bool v_in_k = false;      ///< KvLayer::v_in_k
+  int32_t most_chosen = 0;  ///< AttentionArgs::most_chosen; 0: no keys are chosen
 
   int64_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
   int64_t q_cols() const { return int64_t{heads} * head_size; }

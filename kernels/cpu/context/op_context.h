@@ -19,6 +19,10 @@ namespace minfer::cpu {
 class Workspace {
  public:
   static constexpr size_t kAlignment = 64;
+  static constexpr int64_t aligned(int64_t bytes) {
+    constexpr int64_t alignment = kAlignment;
+    return (bytes + alignment - 1) / alignment * alignment;
+  }
 
   /// At least `bytes` of uninitialised memory, aligned to kAlignment; valid until the next call. Throws Error
   /// if there is not enough.
@@ -53,6 +57,14 @@ inline constexpr int64_t kPiecesPerThread = 4;
 inline int64_t pieces_for(int64_t most, int64_t elements, const OpContext& context) {
   if (elements < kMinParallelElements) return 1;
   return std::min<int64_t>(most, kPiecesPerThread * context.pool->threads());
+}
+
+/// Floats of scratch memory that a thread needs for an AttentionTile of any rows.
+inline int64_t attention_scratch_floats(int64_t head_size, int64_t value_size) {
+  const int64_t padded = (head_size + 15) / 16 * 16;
+  const int64_t padded_value = (value_size + 15) / 16 * 16;
+  const int64_t per_row = padded + padded_value + kKeyTile + 2 * 16 + 1;
+  return Workspace::aligned(kQueryTileRows * per_row + kKeyTile * (padded + std::max(padded, padded_value)));
 }
 
 /// Calls body(i, thread) for each i < count, on as many threads as `elements` elements are worth.

@@ -7,7 +7,7 @@
 // Attention of one tile of rows (query token times query head) that read the same KV head, in Lanes.
 //
 // For each key tile of 64 positions, counted from position 0 of the sequence (Milakov & Gimelshein 2018; Dao
-// et al. 2022):
+// et al. 2022), or of 64 chosen keys, counted from the first of them:
 //   scores  s[j] = sum over d ascending of (q[d] * scale) * k[j][d]          sixteen positions in the lanes
 //   weights m' = max(m, s), c = e^(m - m'), w[j] = e^(s[j] - m')             running maximum m
 //   sums    l[lane] = l[lane] * c + w of the lane's positions in order
@@ -107,9 +107,9 @@ inline void find_rows(const AttentionTile& tile, AttentionState& s, CacheRows ca
   const DType dtype = tile.kv->dtype;
   const int size = cache.size, padded = whole_lanes(size);
   const bool in_place = dtype == DType::f32 && padded == size;
-  RowWalk walk(tile, cache, first + seen.begin);
+  RowWalk walk(tile, cache, tile.chosen == nullptr ? first + seen.begin : 0);
   for (int j = seen.begin; j < seen.end; ++j) {
-    const char* row = walk.next();
+    const char* row = tile.chosen == nullptr ? walk.next() : walk.at(tile.chosen[first + j]);
     if (in_place) {
       s.tile_rows[j] = reinterpret_cast<const float*>(row);
     } else {
@@ -321,7 +321,7 @@ inline void finish_rows(const AttentionTile& tile, const AttentionState& s) {
 inline SeenKeys see_tile(const AttentionTile& tile, int rows, int first, int count, SeenKeys* seen) {
   SeenKeys taking_part{0, rows};
   for (int row = 0; row < rows; ++row) {
-    const int position = tile.positions[row / tile.group];
+    const int position = tile.chosen != nullptr ? tile.num_chosen - 1 : tile.positions[row / tile.group];
     const int begin = tile.window.first_seen(position) - first, end = position + 1 - first;
     seen[row] = {begin > 0 ? begin : 0, end < count ? end : count};
     if (end <= 0) taking_part.begin = row + 1;
@@ -333,7 +333,7 @@ inline SeenKeys see_tile(const AttentionTile& tile, int rows, int first, int cou
 inline void attend(const AttentionTile& tile) {
   AttentionState s = lay_out(tile);
   start_rows(tile, s);
-  const int keys = tile.positions[tile.tokens - 1] + 1;
+  const int keys = tile.chosen != nullptr ? tile.num_chosen : tile.positions[tile.tokens - 1] + 1;
   const int begin = tile.window.first_seen(tile.positions[0]);
   SeenKeys seen[kQueryTileRows];
   for (int first = begin / kKeyTile * kKeyTile; first < keys; first += kKeyTile) {

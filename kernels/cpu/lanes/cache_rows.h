@@ -60,17 +60,26 @@ class RowWalk {
         offset_(position % tile.kv->block_size) {}
 
   const char* next() {
-    const KvLayer& kv = *tile_.kv;
-    const int64_t head = int64_t{*block_} * kv.kv_heads + tile_.kv_head;
-    const char* row = cache_ + (head * kv.block_size + offset_) * stride_;
-    if (++offset_ == kv.block_size) {
+    const char* row = row_of(*block_, offset_);
+    if (++offset_ == tile_.kv->block_size) {
       offset_ = 0;
       ++block_;
     }
     return row;
   }
+  /// The row of any position.
+  const char* at(int position) const {
+    const int block_size = tile_.kv->block_size;
+    return row_of(tile_.blocks[position / block_size], position % block_size);
+  }
 
  private:
+  const char* row_of(int32_t block, int offset) const {
+    const KvLayer& kv = *tile_.kv;
+    const int64_t head = int64_t{block} * kv.kv_heads + tile_.kv_head;
+    return cache_ + (head * kv.block_size + offset) * stride_;
+  }
+
   const AttentionTile& tile_;
   const char* cache_;
   int64_t stride_;

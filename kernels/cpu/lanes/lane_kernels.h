@@ -24,12 +24,24 @@ struct AttentionTile {
   int32_t group = 0;  ///< query heads of a KV head
   float scale = 0.0f;
   AttentionWindow window = {};
+  /// [num_chosen] positions of the keys that its one token sees, ascending; null: those that positions and window say.
+  const int32_t* chosen = nullptr;
+  int32_t num_chosen = 0;
   float logit_cap = 0.0f;        ///< 0: none
   const float* sinks = nullptr;  ///< [group] or null
   const KvLayer* kv = nullptr;
   int32_t kv_head = 0;
   const int32_t* blocks = nullptr;  ///< the sequence's row of the block table
   float* scratch = nullptr;         ///< see lay_out() in attention_lanes.h; 64-byte aligned
+};
+
+/// Scores of the keys at positions [begin, end) of one query token (ChooseKeysArgs), for one thread.
+struct KeyScoreTile {
+  AttentionTile query;  ///< one token: q, scale, kv, blocks and scratch alone
+  int32_t heads = 0;    ///< any number of them, side by side in q
+  const float* weights = nullptr;  ///< [heads]
+  int32_t begin = 0, end = 0;
+  float* scores = nullptr;  ///< [end - begin]
 };
 
 /// Channels of a delta net's convolution for one thread: neighbouring channels of one sequence.
@@ -90,6 +102,7 @@ struct LaneKernels {
   /// The largest element; NaN counts as -inf.
   float (*max_row)(const float* x, int64_t size);
   void (*attend)(const AttentionTile& tile);
+  void (*score_keys)(const KeyScoreTile& tile);
   void (*delta_conv)(const DeltaConvTile& tile);
   void (*delta_rule)(const DeltaRuleTile& tile);
   void (*mamba_scan)(const MambaScanTile& tile);

@@ -50,6 +50,10 @@ void check_options(const AttentionArgs& args) {
   if (!(args.logit_cap >= 0.0f)) {
     unsupported("attention", "logits capped at 0, for no cap, or more", std::to_string(args.logit_cap));
   }
+  if (args.chosen != nullptr && (!args.kv.v_in_k || args.kv.kv_heads != 1 || has_options(args)))
+    unsupported("attention",
+                "chosen keys of one KV head that hold their values, without window, cap and sinks",
+                std::to_string(args.most_chosen) + " of " + std::to_string(args.kv.kv_heads));
   if (!args.sinks) return;
   require_equal("attention: sinks", args.heads, args.sinks.rows * args.sinks.cols);
   if (args.sinks.dtype != DType::f32) unsupported("attention", "sinks of f32", name(args.sinks.dtype));
@@ -153,14 +157,24 @@ void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const Atten
 }
 
 void AttentionOps::latent(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  const int64_t max_context = int64_t{batch.max_blocks} * args.kv.block_size;
-  const LatentPlan plan =
-      LatentPlan::of(max_query_tokens(batch, args), args.num_sequences, args.heads, max_context, num_sms_);
+  int64_t max_context = int64_t{batch.max_blocks} * args.kv.block_size;
+  const int32_t tokens = max_query_tokens(batch, args);
+  int32_t sequences = args.num_sequences;
+  if (args.chosen != nullptr) {
+    max_context = std::min<int64_t>(max_context, args.most_chosen);
+    sequences = tokens;
+  }
+  const LatentPlan plan = LatentPlan::of(tokens, sequences, args.heads, max_context, num_sms_);
   if (plan.partial_rows() * kLatentValues * int64_t{sizeof(float)} >
       static_cast<int64_t>(latent_partials_.bytes()))
     unsupported("attention", "a step of the limits that it was prepared for", "latent rows");
-  const LatentParams params{attention_params(batch, args), args.heads, plan, latent_partials_.as<float>(),
-                            latent_maxima_.as<float2>()};
+  const LatentParams params{attention_params(batch, args),
+                            args.heads,
+                            plan,
+                            latent_partials_.as<float>(),
+                            latent_maxima_.as<float2>(),
+                            args.chosen,
+                            args.most_chosen};
   for_type(DTypes<DType::bf16, DType::f16>{}, "latent attention: KV cache", args.kv.dtype,
            [&](auto kv) { attention_latent<ElementOf<kv>>(launch, params); });
 }

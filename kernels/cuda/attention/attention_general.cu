@@ -3,7 +3,8 @@
 //   out[t, h] = sum over j < keys(t) of softmax_j(scale * q[t, h] . k[j, h / group]) v[j, h / group]
 //   keys(t) = context of t's sequence - tokens of the sequence after t in this step
 //
-// With a window, keys start at keys(t) - window; scores may be capped, and a sink may join the softmax (AttentionArgs).
+// With a window, keys start at keys(t) - window; scores may be capped, and a sink may join the softmax (AttentionArgs). A query that sees
+// more than `most_chosen` keys sees those that are listed.
 //
 //   qkv     [tokens, heads * head_size, or with k and v behind] bf16 or f32, rows `stride` apart; only q is read
 //   k       [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3
@@ -46,6 +47,8 @@ struct GeneralParams : AttentionParams {
   int32_t value_stride;  ///< elements from a row of v to the next
   float scale;
   AttentionOptions options;
+  const int32_t* chosen;
+  int32_t most_chosen;
 };
 
 /// The state of a softmax: the largest score, the sum of exponentials relative to it and the weighted values.
@@ -66,17 +69,19 @@ __device__ int32_t find_sequence(const GeneralParams& p, int32_t token) {
   return low;
 }
 
-/// Adds keys [key, key + kKeys) that are below `keys` to a warp's softmax.
+/// Adds keys [key, key + kKeys) that are below `keys` to a warp's softmax. `chosen`: their positions; null: they are positions.
 template <class Kv, int kElements>
-__device__ void add_keys(const GeneralParams& p, const int32_t* blocks, int32_t kv_head, int32_t key,
-                         int32_t keys, const float (&q)[kElements], Softmax<kElements>& softmax) {
+__device__ void add_keys(const GeneralParams& p, const int32_t* blocks, const int32_t* chosen,
+                         int32_t kv_head, int32_t key, int32_t keys, const float (&q)[kElements],
+                         Softmax<kElements>& softmax) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
   int64_t row[kKeys];
   float score[kKeys];
   float max = softmax.max;
 #pragma unroll
   for (int i = 0; i < kKeys; ++i) {
-    const BlockOffset place = block_offset(p.cache, min(key + i, keys - 1));
+    const int32_t last = min(key + i, keys - 1);
+    const BlockOffset place = block_offset(p.cache, chosen != nullptr ? chosen[last] : last);
     row[i] = kv_row(p.cache, blocks[place.block], kv_head, place.offset);
     float dot = 0.0f;
 #pragma unroll
@@ -119,7 +124,12 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
   const int32_t token = p.query_start[p.first_sequence] + static_cast<int32_t>(blockIdx.x);
   if (token >= p.query_start[p.first_sequence + p.num_sequences]) return;
   const int32_t sequence = find_sequence(p, token);
-  const int32_t keys = p.context_len[sequence] - (p.query_start[sequence + 1] - 1 - token);
+  int32_t keys = p.context_len[sequence] - (p.query_start[sequence + 1] - 1 - token);
+  const int32_t* chosen = nullptr;
+  if (p.chosen != nullptr && keys > p.most_chosen) {
+    keys = p.most_chosen;
+    chosen = p.chosen + int64_t{token} * keys;
+  }
   const int32_t* blocks = p.block_table + int64_t{sequence} * p.max_blocks;
   const auto head = static_cast<int32_t>(blockIdx.y);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % 32;
@@ -132,7 +142,7 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
     q[e] = lane + 32 * e < p.head_size ? to_f32(q_row[lane + 32 * e]) : 0.0f;
   Softmax<kElements> softmax;
   for (int32_t key = p.options.first_seen(keys - 1) + warp * kKeys; key < keys; key += kWarps * kKeys)
-    add_keys<Kv>(p, blocks, head / p.group, key, keys, q, softmax);
+    add_keys<Kv>(p, blocks, chosen, head / p.group, key, keys, q, softmax);
 
   if (lane == 0) {
     shared_max[warp] = softmax.max;
@@ -171,8 +181,14 @@ __global__ __launch_bounds__(kWarps * 32) void attention_general_kernel(GeneralP
 
 template <class T, class Kv>
 void launch_kernel(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  const GeneralParams params{attention_params(batch, args), args.kv.head_size, args.kv.value_size(),
-                             args.kv.value_stride(),        args.scale,        attention_options(args)};
+  const GeneralParams params{attention_params(batch, args),
+                             args.kv.head_size,
+                             args.kv.value_size(),
+                             args.kv.value_stride(),
+                             args.scale,
+                             attention_options(args),
+                             args.chosen,
+                             args.most_chosen};
   const dim3 grid(static_cast<unsigned>(max_query_tokens(batch, args)), static_cast<unsigned>(args.heads));
   const auto kernel = params.head_size <= kMostOfFew && params.value_size <= kMostOfFew
                           ? attention_general_kernel<T, Kv, kFewElements>

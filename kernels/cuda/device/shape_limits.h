@@ -17,6 +17,8 @@ inline constexpr int32_t kMaxAttentionKinds = 8;
 /// A lane of the rotation takes two pairs.
 inline constexpr int32_t kHeadSizeMultiple = 4;
 inline constexpr int32_t kMaxExperts = 512;
+/// A block of choose_keys() has a token's queries in shared memory, in f32.
+inline constexpr int32_t kMaxIndexerColumns = 8192;
 /// A thread of the delta rule keeps four of every 64 rows of the state.
 inline constexpr int32_t kMaxDeltaKeySize = 256;
 /// Sums of the sampler's weights for up to 1 << 20 tokens fit into 64 bits.
@@ -43,7 +45,8 @@ inline ShapeLimits shape_limits(DType activation) {
           .max_columns = columns,
           .columns_multiple = activation == DType::f32 ? kDequantisedTogether : 1,
           .max_attention_kinds = kMaxAttentionKinds,
-          .max_delta_key_size = kMaxDeltaKeySize};
+          .max_delta_key_size = kMaxDeltaKeySize,
+          .max_indexer_columns = kMaxIndexerColumns};
 }
 
 }  // namespace minfer::cuda

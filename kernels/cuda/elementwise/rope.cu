@@ -10,7 +10,7 @@
 //
 //   qkv       [tokens, (heads + 2 kv_heads) * head_size] f32, rows `stride` apart; if values are keys, [tokens, (heads + kv_heads) *
 //             head_size]: v is k before norm and rotation, and is read twice; if q has gates, each head of q is followed
-//             by its gate, which is not read
+//             by its gate, which is not read; of a cache without values, [tokens, (heads + kv_heads) * head_size]
 //   q_out     [tokens, heads * head_size] bf16 or f32, rows `q_stride` apart; may be the q of qkv
 //   cos_sin   [max positions, rotary_size / 2, 2] f32
 //   k, v      [num_blocks, kv_heads, block_size, head_size] f32, f16, bf16 or fp8 e4m3 (saturating)
@@ -58,6 +58,7 @@ struct RopeParams {
   bool v_is_k;
   bool q_has_gate;
   bool norms_last;
+  int32_t rows;  ///< heads of q, k and v
   float norm_eps;
   const float* q_scale;
   int32_t heads;
@@ -108,10 +109,7 @@ struct HeadRow {
   bool in_range;
 
   __device__ HeadRow(const RopeParams& p, int32_t row)
-      : row(row),
-        is_q(row < p.heads),
-        is_v(row >= p.heads + p.cache.kv_heads),
-        in_range(row < p.heads + 2 * p.cache.kv_heads) {}
+      : row(row), is_q(row < p.heads), is_v(row >= p.heads + p.cache.kv_heads), in_range(row < p.rows) {}
   /// The head in qkv from which it is computed.
   __device__ int32_t source(const RopeParams& p) const {
     if (is_q) return p.q_has_gate ? 2 * row : row;
@@ -244,16 +242,17 @@ __global__ __launch_bounds__(kWarps * 32) void rope_kv_write_kernel(RopeParams p
 void check(const ForwardBatch& batch, const RopeKvWriteArgs& args) {
   const int32_t head_size = args.kv.head_size;
   require_equal("rope_kv_write: rows of qkv", batch.num_tokens, args.qkv.rows);
-  if (args.kv.value_size() != head_size || args.kv.v_in_k) {
+  if (args.kv.value_size() != head_size || (args.kv.v_in_k && args.v_is_k)) {
     unsupported("rope_kv_write", "values of the head size, " + std::to_string(head_size),
                 std::to_string(args.kv.value_size()));
   }
   if (args.q_has_gate && args.q_out.data == nullptr)
     unsupported("rope_kv_write", "a q_out for heads of q with gates", "q in place");
-  require_equal(
-      "rope_kv_write: columns of qkv",
-      int64_t{(args.q_has_gate ? 2 : 1) * args.heads + (args.v_is_k ? 1 : 2) * args.kv.kv_heads} * head_size,
-      args.qkv.cols);
+  require_equal("rope_kv_write: columns of qkv",
+                int64_t{(args.q_has_gate ? 2 : 1) * args.heads +
+                        (args.v_is_k || args.kv.v_in_k ? 1 : 2) * args.kv.kv_heads} *
+                    head_size,
+                args.qkv.cols);
   if (head_size <= 0 || head_size % kHeadSizeMultiple != 0 || head_size > kMaxHeadSize) {
     unsupported("rope_kv_write", "a head size that is a multiple of 4 up to " + std::to_string(kMaxHeadSize),
                 std::to_string(head_size));
@@ -298,6 +297,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .v_is_k = args.v_is_k,
                           .q_has_gate = args.q_has_gate,
                           .norms_last = args.norms_last,
+                          .rows = args.heads + (args.kv.v_in_k ? 1 : 2) * args.kv.kv_heads,
                           .norm_eps = args.norm_eps,
                           .q_scale = args.q_scale,
                           .heads = args.heads,
@@ -307,7 +307,7 @@ void launch_kernel(Launch& launch, const ForwardBatch& batch, const RopeKvWriteA
                           .cache = make_kv_slots(args.kv),
                           .k = args.kv.k,
                           .v = args.kv.v};
-  const auto rows = static_cast<unsigned>(args.heads + 2 * args.kv.kv_heads);
+  const auto rows = static_cast<unsigned>(params.rows);
   const auto run = [&]<int kQuads, int kRows>() {
     const dim3 grid(static_cast<unsigned>(batch.num_tokens), (rows + kWarps * kRows - 1) / (kWarps * kRows));
     launch("rope_kv_write", rope_kv_write_kernel<Q, Kv, kQuads, kRows>, grid, dim3(kWarps * 32), 0, params);

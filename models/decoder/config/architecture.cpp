@@ -239,6 +239,23 @@ constexpr std::array kArchitectures{
                  .expert_choice = {.normalise = false},
                  .temperature_by_yarn = true,
                  .adjust = adjust_deepseek},
+    // DeepSeek V3.2.
+    Architecture{.name = "deepseek32",
+                 .rope_pairing = RopePairing::interleaved,
+                 .has_latent_attention = true,
+                 .has_indexer = true,
+                 .expert_layers = ExpertLayers::if_counted,
+                 .expert_choice = {.normalise = false},
+                 .adjust = adjust_deepseek},
+    // GLM-5; 5.2 has indexers in some layers alone.
+    Architecture{.name = "glm-dsa",
+                 .rope_pairing = RopePairing::interleaved,
+                 .has_latent_attention = true,
+                 .has_indexer = true,
+                 .indexer_pairing = RopePairing::interleaved,
+                 .sparse_indexer_context = 1 << 20,
+                 .expert_layers = ExpertLayers::if_counted,
+                 .expert_choice = {.score = ExpertScore::sigmoid, .normalise = false}},
     // Mistral Small 4.
     Architecture{.name = "mistral4",
                  .rope_pairing = RopePairing::interleaved,

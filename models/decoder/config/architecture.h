@@ -44,6 +44,10 @@ struct Architecture {
   float attention_scale = 0.0f;  ///< if the file says nothing; 0: the inverse root of the head size
   /// Latent attention (LatentAttention). Its norms are part of it, not `qk_norm`.
   bool has_latent_attention = false;
+  bool has_indexer = false;  ///< ModelConfig::indexer
+  RopePairing indexer_pairing = RopePairing::halves;
+  /// A file whose context is at least this, and that does not say it, has indexers in layers 0, 1, 2, 6, 10 ... alone; 0: in all layers.
+  int32_t sparse_indexer_context = 0;
   /// If the file says nothing: every n-th layer attends and the others are gated delta nets; 0: all attend.
   int32_t delta_period = 0;
   bool has_short_convs = false;  ///< layers without KV heads are short convolutions

@@ -351,10 +351,11 @@ void add_draft_layer(const KeyReader& keys, ModelConfig& config) {
   const auto has = [&](std::string_view part) {
     return keys.file().find_tensor(fmt::format("blk.{}.{}.weight", config.num_layers, part)) != nullptr;
   };
-  const bool is_supported =
-      family.has_gate && !family.has_single_blocks && family.norm_placement == NormPlacement::before &&
-      family.norm == NormKind::rms && !config.parallel_blocks && config.layer_input_size == 0 &&
-      config.ropes.size() == 1 && windows_of(config, std::numeric_limits<int32_t>::max()).empty();
+  const bool is_supported = family.has_gate && !family.has_single_blocks &&
+                            family.norm_placement == NormPlacement::before && family.norm == NormKind::rms &&
+                            !config.parallel_blocks && config.layer_input_size == 0 && !family.has_indexer &&
+                            config.ropes.size() == 1 &&
+                            windows_of(config, std::numeric_limits<int32_t>::max()).empty();
   if (!is_supported || !has("nextn.eh_proj") || !has("attn_norm")) return;
   config.has_draft_layer = true;
   config.layers.push_back({.has_experts = has("ffn_gate_inp")});
@@ -400,6 +401,7 @@ ModelConfig read_config(const GgufFile& file, bool draft_layer) {
   read_norm(keys, config);
   read_layers(keys, config);
   read_delta_net(keys, config);
+  read_indexer(keys, config);
   read_scales(keys, config);
   const bool states_scale = keys.has("attention.scale") || config.architecture.attention_scale > 0.0f;
   read_layer_heads(keys, states_scale, config);

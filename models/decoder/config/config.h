@@ -60,6 +60,7 @@ struct LayerConfig {
   bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
   int32_t kv_of = kOwn;  ///< an earlier layer, whose keys and values this one reads instead of its own
   int32_t ffn_size = 0;  ///< of a dense layer, if it differs from the model's; else 0
+  bool takes_choice = false;  ///< attends to the keys that the last layer before it with ModelConfig::indexer chose
   std::optional<LayerHeads> heads = {};  ///< set if they differ from the model's
 
   bool has_state() const { return is_delta_net || is_short_conv || is_mamba; }
@@ -85,6 +86,14 @@ struct LatentAttention {
   int32_t value_size = 0;  ///< of a head behind its product
 };
 
+/// The lightning indexer (DeepSeek-AI 2025, "DeepSeek-V3.2", section 2.1): small heads of queries and one key a token, which has a cache of its
+/// own, choose the keys that a query of latent attention sees.
+struct Indexer {
+  int32_t heads = 0;
+  int32_t key_size = 0;     ///< of a head; its first ModelConfig::rotary_size elements are rotated
+  int32_t most_chosen = 0;  ///< keys that a query sees; 0: the model has no indexer, and queries see all
+};
+
 /// The shape of a decoder-only model, from GGUF metadata or a synthetic model's table. All values are
 /// checked: positive where they must be, and consistent with each other.
 struct ModelConfig {
@@ -102,6 +111,7 @@ struct ModelConfig {
   int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
   int32_t head_size = 0;     ///< as attention sees it; latent: of a row of the cache, kv_rank + rotary_size
   LatentAttention latent = {};
+  Indexer indexer = {};  ///< of latent attention
   DeltaNetShape delta_net = {};  ///< of the layers that are delta nets, or Mamba-2
   int32_t conv_size = 0;         ///< of the short convolutions: number of inputs of each
   int32_t conv_channels = 0;     ///< number of channels: the hidden size, or a share of it
@@ -196,6 +206,9 @@ struct ModelConfig {
   int32_t attended_size() const { return largest(&ModelConfig::attended_size); }
   int32_t output_size() const { return largest(&ModelConfig::output_size); }
   bool is_latent() const { return latent.kv_rank > 0; }
+  bool has_indexer(int32_t layer) const {
+    return indexer.most_chosen > 0 && !layer_or_plain(layer).takes_choice;
+  }
   /// The size of a head's key. Scores are scaled by its inverse root if no scale is given.
   int32_t key_size() const { return is_latent() ? latent.key_size : head_size; }
   int32_t rotary_size_of(const RopeConfig& rope) const {

@@ -144,6 +144,10 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
                     config.head_size,
                     latent.q_rank > 0 ? fmt::format("rank {} for queries", latent.q_rank)
                                       : "queries without a rank"));
+    if (const Indexer& indexer = config.indexer; indexer.most_chosen > 0)
+      add("indexer, " + list_layers(config, [&](int32_t layer) { return config.has_indexer(layer); }),
+          fmt::format("{} heads of {} choose {} keys a query", indexer.heads, indexer.key_size,
+                      indexer.most_chosen));
   } else {
     for (const LayerHeads& kind : kinds_of_heads(config)) {
       const std::string text =

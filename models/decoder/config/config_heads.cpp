@@ -79,6 +79,20 @@ void read_latent_attention(const KeyReader& keys, ModelConfig& config) {
                     keys.full_key(kWindow));
 }
 
+/// Of a query: the list of each token of a step is in memory.
+constexpr int64_t kMostChosenKeys = 1 << 16;
+
+/// The layers with an indexer. llama.cpp (src/models/glm-dsa.cpp) has the same for files of GLM-5.2 from before there was a key.
+std::vector<bool> layers_with_indexer(const KeyReader& keys, const ModelConfig& config) {
+  constexpr std::string_view kTypes = "attention.indexer.types";
+  if (keys.has(kTypes)) return keys.flags_of_layers(kTypes, config.num_layers);
+  const int32_t sparse_from = config.architecture.sparse_indexer_context;
+  std::vector<bool> layers;
+  for (int32_t layer = 0; layer < config.num_layers; ++layer)
+    layers.push_back(sparse_from == 0 || config.context_length < sparse_from || layer < 2 || layer % 4 == 2);
+  return layers;
+}
+
 /// The size of heads of q, k and v. `kind`: "" or "_swa", the suffix of keys for layers with windows only.
 int32_t read_head_size(const KeyReader& keys, std::string_view kind, int64_t fallback) {
   const std::string key_length = fmt::format("attention.key_length{}", kind);
@@ -181,6 +195,24 @@ void read_attention(const KeyReader& keys, ModelConfig& config) {
       config.architecture.no_rope_period != 1;  // else the converter's number means nothing
   config.rotary_size =
       has_positions ? read_rotary_size(keys, "", config.head_size) : config.head_size / 2 * 2;
+}
+
+void read_indexer(const KeyReader& keys, ModelConfig& config) {
+  if (!config.architecture.has_indexer) return;
+  constexpr std::string_view kKeySize = "attention.indexer.key_length";
+  config.indexer = {.heads = keys.ranged("attention.indexer.head_count", 1, kMaxHeads),
+                    .key_size = keys.ranged(kKeySize, 1, kMaxHeadSize),
+                    .most_chosen = keys.ranged("attention.indexer.top_k", 1, kMostChosenKeys)};
+  if (config.indexer.key_size < config.rotary_size)
+    keys.refuse(kKeySize, "is {}, expected at least {} = {}", config.indexer.key_size,
+                keys.full_key("rope.dimension_count"), config.rotary_size);
+  if (config.latent.q_rank == 0)
+    keys.refuse("attention.q_lora_rank", "is 0, expected the rank of the indexer's queries");
+  const std::vector<bool> has_indexer = layers_with_indexer(keys, config);
+  if (!has_indexer.front())
+    keys.refuse("attention.indexer.types", "is false for layer 0: no layer before it chooses keys");
+  for (size_t i = 0; i < has_indexer.size(); ++i)
+    config.layers[i].takes_choice = !has_indexer[i];
 }
 
 void read_layer_heads(const KeyReader& keys, bool states_scale, ModelConfig& config) {

@@ -13,6 +13,9 @@ std::vector<int32_t> ffn_sizes_of_layers(const KeyReader& keys, const ModelConfi
 /// Reads the model's heads, for layers without their own, and latent attention's sizes.
 void read_attention(const KeyReader& keys, ModelConfig& config);
 
+/// Reads the indexer's sizes and the layers that take another layer's choice, for a family with an indexer. `config` has its layers.
+void read_indexer(const KeyReader& keys, ModelConfig& config);
+
 /// Reads the heads of layers that differ from the model's: KV heads from an array (0: a short convolution, Mamba-2 or a feed-forward block), sizes of layers with
 /// windows from their own keys. `states_scale`: the scale of scores is given, for any head size.
 void read_layer_heads(const KeyReader& keys, bool states_scale, ModelConfig& config);

@@ -107,7 +107,9 @@ void emit_attend(Emitter& e, const Tensor& q, const Tensor& attended) {
                            .out = attended,
                            .window = e.window(),
                            .logit_cap = e.config.attention_cap,
-                           .sinks = e.layer_weights().sinks};
+                           .sinks = e.layer_weights().sinks,
+                           .chosen = e.chosen,
+                           .most_chosen = e.chooses_keys() ? e.config.indexer.most_chosen : 0};
   e.add({.name = "attention_decode", .scope = TokenScope::decode}, args);
   e.add({.name = "attention_prefill", .scope = TokenScope::prefill}, args);
 }

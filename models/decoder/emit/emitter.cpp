@@ -40,6 +40,11 @@ KvLayer Emitter::kv_layer() const {
           .v_in_k = config.is_latent()};
 }
 
+KvLayer Emitter::indexer_layer() const {
+  if (memory.kv != nullptr) return memory.kv->indexer_layer(layer);
+  return {.dtype = activation, .kv_heads = 1, .head_size = config.indexer.key_size, .v_in_k = true};
+}
+
 OpId Emitter::add_to_table(OpInfo info) {
   const KvLayer kv = kv_layer();
   const auto activation_bytes = static_cast<int32_t>(traits(activation).block_bytes);

@@ -37,6 +37,8 @@ class Emitter {
   const LayerConfig& layer_config() const { return config.layer(layer); }
   /// Without a cache: the fields that a cache in the type of activations would have, except for its memory.
   KvLayer kv_layer() const;
+  /// The same for the keys of the layer's indexer.
+  KvLayer indexer_layer() const;
   RecurrentLayer state_layer() const {
     return memory.states ? memory.states->layer(layer) : RecurrentLayer{};
   }
@@ -48,6 +50,10 @@ class Emitter {
   AttentionWindow window() const {
     const AttentionWindow window = layer_config().window;
     return window.keys < max_positions_ ? window : AttentionWindow{};
+  }
+  /// True if the longest sequence has more keys than the indexer chooses. Else all queries see all keys.
+  bool chooses_keys() const {
+    return config.indexer.most_chosen > 0 && config.indexer.most_chosen < max_positions_;
   }
   Weight ones(int64_t cols) const {
     return {.data = memory.ones, .dtype = DType::f32, .rows = 1, .cols = cols};
@@ -113,6 +119,7 @@ class Emitter {
   bool in_head = false;    ///< they belong to Program::head
   bool windows = false;    ///< Op::windows
   bool only_keys = false;  ///< attention makes no queries, and ends behind the write of keys and values
+  Numbers<const int32_t> chosen = {};  ///< AttentionArgs::chosen, by the last layer with an indexer
 
  private:
   int32_t max_positions_;
@@ -132,6 +139,8 @@ void emit_draft_keys(Emitter& e, const Tensor& x);
 Tensor emit_attention(Emitter& e, const Tensor& normed);
 /// Latent attention, with the products of single heads on both sides of it.
 Tensor emit_latent_attention(Emitter& e, const Tensor& normed);
+/// The keys of latent attention's indexer, and Emitter::chosen. `q_rank`: the vector that queries are products of.
+void emit_indexer(Emitter& e, const Tensor& normed, const Tensor& q_rank);
 /// A gated short convolution.
 Tensor emit_short_conv(Emitter& e, const Tensor& normed);
 /// Mamba-2.

@@ -6,6 +6,7 @@
 //
 //   qkv               [q or its rank | latent | rotated key]      one product of x
 //   q_a_norm, q_b     q of all heads                              of queries with a rank
+//   indexer           the keys that queries see, if a layer chooses them (indexer.cpp)
 //   latent_kv_write   norm, and rotation in layers with positions; the row of the cache, and the rotated elements of q in place
 //   attn_k_b          of each head: the other elements of q times the keys' weights, to the latent's size
 //   attention         of all query heads over the one row a token
@@ -13,8 +14,8 @@
 namespace minfer {
 namespace {
 
-/// [tokens, heads * key_size] f32, from qkv's first columns.
-Tensor emit_queries(Emitter& e, const Tensor& qkv) {
+/// [tokens, heads * key_size] f32, from qkv's first columns. `x`: the block's input.
+Tensor emit_queries(Emitter& e, const Tensor& x, const Tensor& qkv) {
   const LayerWeights& w = e.layer_weights();
   const Tensor first = Emitter::columns(qkv, 0, qkv.cols - e.config.head_size);
   if (!w.q_a) return first;
@@ -22,6 +23,7 @@ Tensor emit_queries(Emitter& e, const Tensor& qkv) {
   const Tensor q = e.f32(int64_t{e.config.num_heads} * e.config.latent.key_size);
   e.add("q_a_norm", NormArgs{.x = first, .weight = w.q_a_norm, .eps = e.config.norm_eps, .out = normed});
   e.add("q_b", LinearArgs{.x = normed, .weights = {&w.q, 1}, .out = q});
+  if (e.config.has_indexer(e.layer)) emit_indexer(e, x, normed);
   return q;
 }
 
@@ -34,7 +36,7 @@ Tensor emit_latent_attention(Emitter& e, const Tensor& normed) {
   const Tensor qkv = e.f32(config.qkv_size(e.layer));  // [tokens, (q_rank or heads * key_size) + head_size]
   e.add("qkv", LinearArgs{.x = normed, .weights = weights, .out = qkv});
 
-  const Tensor q = emit_queries(e, qkv);
+  const Tensor q = emit_queries(e, normed, qkv);
   const Tensor attending =
       e.activations(config.q_size(e.layer));  // [tokens, heads * (kv_rank + rotary_size)]
   e.add("latent_kv_write",

@@ -15,6 +15,11 @@ size_t halves(const ModelConfig& config) {
   return config.is_latent() ? 1 : 2;
 }
 
+/// Keys of a layer's indexer for one part; 0: the layer has none.
+size_t indexer_part_bytes(const ModelConfig& config, int32_t layer, DType dtype, int32_t block_size) {
+  return config.has_indexer(layer) ? row_bytes(dtype, int64_t{config.indexer.key_size} * block_size) : 0;
+}
+
 }  // namespace
 
 size_t KvCache::block_bytes(const ModelConfig& config, const KvLayout& layout, DType dtype,
@@ -22,8 +27,9 @@ size_t KvCache::block_bytes(const ModelConfig& config, const KvLayout& layout, D
   if (!layout.has_window_table) {  // an array for each layer, of its size
     size_t bytes = 0;
     for (int32_t layer = 0; layer < config.num_all_layers(); ++layer)
-      bytes += half_part_bytes(config, layer, dtype, block_size);
-    return halves(config) * static_cast<size_t>(layout.parts) * bytes;
+      bytes += halves(config) * half_part_bytes(config, layer, dtype, block_size) +
+               indexer_part_bytes(config, layer, dtype, block_size);
+    return static_cast<size_t>(layout.parts) * bytes;
   }
   const auto parts = static_cast<size_t>(layout.num_arrays(config)) * static_cast<size_t>(layout.parts);
   return halves(config) * parts * half_part_bytes(config, layout.full_layer(config), dtype, block_size);
@@ -76,10 +82,7 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
       bytes_of_full += halves(config) * half;
     }
     auto* const k = static_cast<std::byte*>(memory_.data()) + array + static_cast<size_t>(part) * part_bytes;
-    const bool continues = !arrays_.empty() && arrays_.back().pitch == half;
-    const size_t bytes = part_bytes * static_cast<size_t>(parts);
-    if (!continues) arrays_.push_back({.base = k, .bytes = bytes, .pitch = half});
-    arrays_.back().count += halves(config);
+    add_arrays({k, part_bytes * static_cast<size_t>(parts), halves(config), half});
     layers_.push_back({.k = k,
                        .v = config.is_latent() ? k : k + half,
                        .dtype = dtype,
@@ -89,6 +92,31 @@ KvCache::KvCache(Backend& backend, const ModelConfig& config, const KvLayout& la
                        .head_size = heads.size,
                        .v_head_size = config.value_size(i),
                        .v_in_k = config.is_latent()});
+  }
+  for (int32_t i = 0; i < config.num_all_layers(); ++i) {
+    const size_t bytes = indexer_part_bytes(config, i, dtype, block_size) * static_cast<size_t>(layout.parts);
+    auto* const k = static_cast<std::byte*>(memory_.data()) + bytes_of_full;
+    indexer_layers_.push_back({.dtype = dtype});
+    if (bytes == 0) continue;
+    bytes_of_full += bytes * static_cast<size_t>(num_blocks);
+    add_arrays({k, bytes, 1, bytes * static_cast<size_t>(num_blocks)});
+    indexer_layers_.back() = {.k = k,
+                              .v = k,
+                              .dtype = dtype,
+                              .num_blocks = num_blocks * layout.parts,
+                              .block_size = block_size,
+                              .kv_heads = 1,
+                              .head_size = config.indexer.key_size,
+                              .v_in_k = true};
+  }
+}
+
+void KvCache::add_arrays(const KvArrays& arrays) {
+  const bool continues = !arrays_.empty() && arrays_.back().pitch == arrays.pitch;
+  if (continues) {
+    arrays_.back().count += arrays.count;
+  } else {
+    arrays_.push_back(arrays);
   }
 }
 

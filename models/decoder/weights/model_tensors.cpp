@@ -174,6 +174,7 @@ void ModelTensors::take_mamba(const std::string& blk, LayerWeights& w) {
 
 void ModelTensors::take_attention(int32_t layer, const std::string& blk, LayerWeights& w) {
   config_.is_latent() ? take_latent(blk, w) : take_qkv(layer, blk, w);
+  if (config_.indexer.most_chosen > 0) take_indexer(layer, blk, w.indexer);
   w.attn_output = matrix(blk + "attn_output.weight", hidden(), heads(config_.output_size(layer)));
   w.attn_output_bias = bias_of_sum(blk + "attn_output.bias");
 }
@@ -230,6 +231,26 @@ void ModelTensors::take_latent(const std::string& blk, LayerWeights& w) {
              {latent.key_size - config_.rotary_size, "attention.key_length_mla"}, heads(config_.num_heads));
   w.v_b = matrix(blk + "attn_v_b.weight", {latent.value_size, "attention.value_length_mla"}, rank,
                  heads(config_.num_heads));
+}
+
+/// Some files have an indexer in layers that take another layer's choice.
+void ModelTensors::take_indexer(int32_t layer, const std::string& blk, IndexerWeights& w) {
+  const std::string q = blk + "indexer.attn_q_b.weight", k = blk + "indexer.attn_k.weight",
+                    of_heads = blk + "indexer.proj.weight", norm = blk + "indexer.k_norm.weight",
+                    norm_bias = blk + "indexer.k_norm.bias";
+  if (!config_.has_indexer(layer)) {
+    for (const std::string& tensor : {q, k, of_heads, norm, norm_bias})
+      ignore(tensor);
+    return;
+  }
+  const Indexer& indexer = config_.indexer;
+  const Dimension heads{indexer.heads, "attention.indexer.head_count"};
+  const Dimension size{indexer.key_size, "attention.indexer.key_length"};
+  w.q = matrix(q, {heads.size * size.size, heads.key}, {config_.latent.q_rank, "attention.q_lora_rank"});
+  w.k = matrix(k, size, hidden());
+  w.heads = matrix(of_heads, heads, hidden());
+  w.k_norm = vector(norm, size);
+  w.k_norm_bias = vector(norm_bias, size);
 }
 
 void ModelTensors::take_ffn(int32_t layer, const std::string& blk, LayerWeights& w) {

@@ -72,6 +72,7 @@ class ModelTensors {
   void take_attention(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_qkv(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_latent(const std::string& blk, LayerWeights& w);
+  void take_indexer(int32_t layer, const std::string& blk, IndexerWeights& w);
   void take_ffn(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_experts(int32_t layer, const std::string& blk, LayerWeights& w);
   void take_shared(const std::string& blk, LayerWeights& w);

@@ -50,6 +50,12 @@ class ShapeCheck {
     at_most(rank + " + rope.dimension_count: row of the cache", config_.head_size, limits_.max_latent_row);
     multiple(rank, config_.latent.kv_rank, limits_.head_size_multiple);
     at_most(key("attention.q_lora_rank"), config_.latent.q_rank, limits_.max_columns);
+    const Indexer& indexer = config_.indexer;
+    const std::string key_length = key("attention.indexer.key_length");
+    at_most(key_length, indexer.key_size, limits_.max_head_size);
+    multiple(key_length, indexer.key_size, limits_.head_size_multiple);
+    at_most(key("attention.indexer.head_count") + " x key_length", int64_t{indexer.heads} * indexer.key_size,
+            limits_.max_indexer_columns);
   }
 
   std::string key(std::string_view name) const {

@@ -134,6 +134,10 @@ constexpr std::array kShapes{
          .values_are_keys = true}),
     Shape{"tiny-latent", "deepseek2", 512, 2048, 256, 2, 8, 1, 576, 512, 1e4f, 1e-6f, 0.0f, false}.with(
         {.rotary_size = 64, .latent = {.q_rank = 256, .kv_rank = 512, .key_size = 192, .value_size = 128}}),
+    Shape{"tiny-sparse", "deepseek32", 512, 2048, 256, 2, 8, 1, 576, 512, 1e4f, 1e-6f, 0.0f, false}.with(
+        {.rotary_size = 64,
+         .latent = {.q_rank = 256, .kv_rank = 512, .key_size = 192, .value_size = 128},
+         .indexer = {.heads = 4, .key_size = 128, .most_chosen = 64}}),
     Shape{"tiny-hybrid", "qwen3next", 512, 2048, 256, 4, 8, 2, 32, 256, 1e4f, 1e-6f, 0.0f, false, 8, 2}.with(
         {.rotary_size = 8,
          .shared_ffn = 256,
@@ -238,6 +242,7 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   config.num_kv_heads = shape.kv_heads;
   config.head_size = shape.head_size;
   config.latent = shape.options.latent;
+  config.indexer = shape.options.indexer;
   config.norm_eps = shape.norm_eps;
   config.rotary_size = shape.options.rotary_size > 0 ? shape.options.rotary_size : shape.head_size;
   config.ropes = {{.base = shape.rope_base}};

@@ -31,10 +31,11 @@ struct ShapeOptions {
       0;  ///< where others are recurrent but not by a period: a bit for each layer that attends
   DeltaNetShape delta_net = {};  ///< of the delta nets, or of Mamba-2
   LatentAttention latent = {};   ///< then Shape::head_size is the size of a cache row
+  Indexer indexer = {};
 };
 
-/// The shapes of published models, and six of our own: llama-272m, the speed reference of a CPU; tiny; tiny-moe; tiny-latent, with
-/// attention of DeepSeek's sizes; tiny-wide, with heads of Gemma 4's sizes; and tiny-hybrid, with three gated delta nets in
+/// The shapes of published models, and seven of our own: llama-272m, the speed reference of a CPU; tiny; tiny-moe; tiny-latent, with
+/// attention of DeepSeek's sizes; tiny-sparse, the same with an indexer; tiny-wide, with heads of Gemma 4's sizes; and tiny-hybrid, with three gated delta nets in
 /// its four layers and heads as large as Qwen3-Next's.
 struct Shape {
   std::string_view name;

@@ -35,6 +35,13 @@ struct MambaWeights {
   Weight norm;                  ///< [key_heads, value_columns / key_heads] f32
 };
 
+/// The weights of latent attention's indexer.
+struct IndexerWeights {
+  Weight q;                    ///< [heads * key_size, q_rank]
+  Weight k, heads;             ///< [key_size, hidden], [heads, hidden]
+  Weight k_norm, k_norm_bias;  ///< [1, key_size] f32 x 2
+};
+
 /// One decoder layer's weights on the backend. Null if the family has no such weight.
 struct LayerWeights {
   Weight attn_norm;       ///< [1, hidden] f32
@@ -43,6 +50,7 @@ struct LayerWeights {
   Weight q_a, q_a_norm;   ///< latent: [q_rank, hidden], [1, q_rank] f32; q is then [heads * key_size, q_rank]
   Weight kv_a, kv_a_norm;  ///< latent, instead of k and v: [head_size, hidden], [1, kv_rank] f32
   Weight k_b, v_b;         ///< latent, of each head: [kv_rank, key_size - rotary_size], [value_size, kv_rank]
+  IndexerWeights indexer;  ///< latent
   DeltaNetWeights delta;   ///< instead of attention's
   ShortConvWeights short_conv;    ///< also instead of attention's
   MambaWeights mamba;             ///< likewise

@@ -402,6 +402,21 @@ TEST_F(KvDiskTest, NothingIsReadThatIsComputedFaster) {
   EXPECT_EQ(engine->disk_counts()->lost, 0);
 }
 
+/// The keys by which a query chooses others are part of a block.
+TEST_F(KvDiskTest, KeysOfIndexersAreKeptToo) {
+  const std::string model = source_path("tests/golden/deepseek32.gguf");
+  Answer first;
+  {
+    Engine engine(open_model(model), options());
+    first = answer_of(engine, disk_request("computes", 10));
+    engine.save_kv_cache(kLongPatience);
+  }
+  Engine engine(open_model(model), options());
+  const Answer read = answer_of(engine, disk_request("reads", 10));
+  EXPECT_EQ(read.last.cached_tokens, 40);
+  EXPECT_EQ(read.tokens, first.tokens);
+}
+
 TEST_F(KvDiskTest, OneEngineUsesAFolder) {
   const auto engine = make_tiny_engine(options());
   EXPECT_THAT([&] { make_tiny_engine(options()); },

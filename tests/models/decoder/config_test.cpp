@@ -162,7 +162,8 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                     "gemma3, gemma4, phi3, smollm3, olmo2, granite, glm4, command-r, "
                     "cohere2, cohere2moe, starcoder2, stablelm, internlm2, ernie4_5, ernie4_5-moe, mistral3, "
                     "minimax-m2, exaone4, exaone-moe, dots1, qwen2vl, qwen3vl, qwen3vlmoe, hunyuan-dense, "
-                    "hunyuan-moe, bailingmoe, bailingmoe2, seed_oss, deepseek2, mistral4, llama4, "
+                    "hunyuan-moe, bailingmoe, bailingmoe2, seed_oss, deepseek2, deepseek32, glm-dsa, "
+                    "mistral4, llama4, "
                     "qwen3next, qwen35, qwen35moe, lfm2, lfm2moe, granitehybrid, nemotron_h, "
                     "nemotron_h_moe, kimi-linear, apertus",
                     name)));

@@ -44,6 +44,22 @@ TEST(ShapeCheck, BackendsRunTheModelsPeopleHave) {
   }
 }
 
+TEST(ShapeCheck, IndexersOfOtherSizesThanCudaKernelsTakeAreNamed) {
+  const ShapeLimits limits = cuda::shape_limits(DType::bf16);
+  const auto refusal_of = [&](Indexer indexer) {
+    Shape shape("synthetic:tiny-sparse");
+    shape.config_.indexer = indexer;
+    return refusal(shape, limits);
+  };
+  EXPECT_EQ(refusal_of({.heads = 64, .key_size = 128, .most_chosen = 2048}), "");
+  EXPECT_THAT(refusal_of({.heads = 65, .key_size = 128, .most_chosen = 2048}),
+              HasSubstr("deepseek32.attention.indexer.head_count x key_length: 8320, expected at most 8192"));
+  EXPECT_THAT(refusal_of({.heads = 4, .key_size = 126, .most_chosen = 2048}),
+              HasSubstr("deepseek32.attention.indexer.key_length: 126, expected a multiple of 4"));
+  EXPECT_THAT(refusal_of({.heads = 4, .key_size = 516, .most_chosen = 2048}),
+              HasSubstr("deepseek32.attention.indexer.key_length: 516, expected at most 512"));
+}
+
 TEST(ShapeCheck, WhatCudaKernelsRefuseIsRefusedBeforeTheyRun) {
   const ShapeLimits limits = cuda::shape_limits(DType::bf16);
   const auto refusal_of = [&](const std::function<void(Shape&)>& change) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/key_choice.h"
 #include "tests/support/models/fixtures.h"
 #include "tests/support/random_data.h"
 
@@ -109,6 +110,8 @@ void CudaAttentionStep::attend(int32_t first_sequence, int32_t num_sequences) {
       .window = window_of(shape_),
       .logit_cap = static_cast<float>(shape_.options.logit_cap)};
   if (!shape_.options.sinks.empty()) args.sinks = {.data = sinks_->data(), .rows = 1, .cols = shape_.heads};
+  if (chosen_) args.chosen = chosen_->data();
+  args.most_chosen = shape_.most_chosen;
   cuda::Launch launch = run_.launch();
   ops_->attention(launch, batch_.batch(), args);
 }
@@ -170,20 +173,35 @@ std::vector<float> CudaAttentionStep::v_of(size_t s) const {
   return values;
 }
 
+std::vector<std::vector<int32_t>> CudaAttentionStep::chosen_of(size_t s) const {
+  const auto [context, queries] = batch_.sequences()[s];
+  std::vector<std::vector<int32_t>> chosen;
+  for (int32_t t = 0; shape_.most_chosen > 0 && t < queries; ++t)
+    chosen.push_back(random_choice(context - queries + t, shape_.most_chosen, 100 * s));
+  return chosen;
+}
+
 void CudaAttentionStep::fill() {
   std::vector<float> qkv;
+  std::vector<int32_t> chosen;
   for (size_t s = 0; s < batch_.sequences().size(); ++s) {
     const std::vector<float> q = q_of(s);
     for (auto row = q.begin(); row != q.end(); row += shape_.q_cols()) {
       qkv.insert(qkv.end(), row, row + shape_.q_cols());
       qkv.insert(qkv.end(), static_cast<size_t>(shape_.qkv_cols() - shape_.q_cols()), NAN);  // not to be read
     }
+    for (std::vector<int32_t>& of_query : chosen_of(s)) {
+      of_query.resize(static_cast<size_t>(shape_.most_chosen), -1);  // must not be read
+      chosen.insert(chosen.end(), of_query.begin(), of_query.end());
+    }
     k_.store(batch_, s, k_of(s));
     v_.store(batch_, s, v_of(s));
   }
   k_.upload();
   v_.upload();
+  if (chosen_) chosen_->assign(chosen);
   if (!qkv_) {
+    if (shape_.most_chosen > 0) chosen_.emplace(chosen);
     qkv_.emplace(shape_.qkv, batch_.batch().num_tokens, shape_.qkv_cols(), qkv);
     out_.emplace(shape_.qkv, batch_.batch().num_tokens, shape_.out_cols());
     if (shape_.out == DType::fp8) fp8_out_.emplace(batch_.batch().num_tokens, shape_.out_cols());
@@ -192,10 +210,12 @@ void CudaAttentionStep::fill() {
 
 std::vector<double> CudaAttentionStep::expected(size_t s) const {
   const auto [context, queries] = batch_.sequences()[s];
+  reference::AttentionOptions options = shape_.options;
+  options.chosen = chosen_of(s);
   return reference::attention(reference::to_matrix(q_of(s), queries, shape_.q_cols()),
                               reference::to_matrix(k_of(s), context, shape_.k_cols()),
                               reference::to_matrix(v_of(s), context, shape_.v_cols()), shape_.head_size,
-                              scale(), shape_.options)
+                              scale(), options)
       .data;
 }
 

@@ -35,8 +35,9 @@ struct CudaAttentionShape {
   DType out = DType::bf16;  ///< with qkv in bf16; or fp8
   int32_t v_head_size = 0;  ///< 0: as head_size
   reference::AttentionOptions options = {};
-  float scale = 0.0f;   ///< 0: 1 / sqrt(head_size)
-  bool v_in_k = false;  ///< KvLayer::v_in_k
+  float scale = 0.0f;       ///< 0: 1 / sqrt(head_size)
+  bool v_in_k = false;      ///< KvLayer::v_in_k
+  int32_t most_chosen = 0;  ///< AttentionArgs::most_chosen, of random keys; 0: no keys are chosen
 
   int64_t value_size() const { return v_head_size > 0 ? v_head_size : head_size; }
   int64_t q_cols() const { return int64_t{heads} * head_size; }
@@ -82,6 +83,8 @@ class CudaAttentionStep {
   std::vector<float> q_of(size_t s) const;
   std::vector<float> k_of(size_t s) const;
   std::vector<float> v_of(size_t s) const;
+  /// Of each query; none for those that see all keys.
+  std::vector<std::vector<int32_t>> chosen_of(size_t s) const;
   void fill();
   std::vector<double> expected(size_t s) const;
 
@@ -93,6 +96,7 @@ class CudaAttentionStep {
   std::optional<CudaTensor> qkv_, out_;
   std::optional<Fp8Tensor> fp8_out_;  ///< used instead of out_
   std::optional<CudaArray<float>> sinks_;
+  std::optional<CudaArray<int32_t>> chosen_;
   mutable double worst_ = 0.0;
 };
 

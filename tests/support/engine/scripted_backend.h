@@ -69,6 +69,7 @@ class ScriptedBackend final : public Backend {
   void hidden_rows(OpId, const ForwardBatch&, const HiddenRowsArgs&) override { fail_op(); }
   void short_conv(OpId, const ForwardBatch&, const ShortConvArgs&) override { fail_op(); }
   void mamba_scan(OpId, const ForwardBatch&, const MambaScanArgs&) override { fail_op(); }
+  void choose_keys(OpId, const ForwardBatch&, const ChooseKeysArgs&) override { fail_op(); }
   void head_gate(OpId, const HeadGateArgs&) override { fail_op(); }
   void gather_rows(OpId, const Tensor&, const int32_t*, const Tensor&) override { fail_op(); }
 

@@ -234,6 +234,10 @@ void RecordingBackend::attention(OpId op, const ForwardBatch& batch, const Atten
   add("window", args.window);
   add_number("cap", args.logit_cap);
   add("sinks", args.sinks);
+  if (args.most_chosen > 0) {
+    lines_.back() += fmt::format(" chosen={}", place_of(args.chosen));
+    add_number("most", args.most_chosen);
+  }
   writes("out", args.out);
 }
 
@@ -336,6 +340,18 @@ void RecordingBackend::hidden_rows(OpId op, const ForwardBatch& batch, const Hid
   add("batch", batch);
   add("x", args.x);
   if (args.out.cols > 0) writes("out", args.out);
+}
+
+void RecordingBackend::choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) {
+  begin(op);
+  add("batch", batch);
+  add("q", args.q);
+  add("weights", args.weights);
+  add_number("heads", args.heads);
+  add_number("scale", args.scale);
+  add("keys", args.keys);
+  add_number("most", args.most);
+  writes("chosen", args.chosen, static_cast<size_t>(args.q.rows * args.most) * 4);
 }
 
 void RecordingBackend::mamba_scan(OpId op, const ForwardBatch& batch, const MambaScanArgs& args) {

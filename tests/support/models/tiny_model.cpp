@@ -105,6 +105,26 @@ void add_latent_attention(ModelParts& model, const std::string& blk) {
   model.tensors[blk + "attn_output.weight"] = {DType::f32, {32, 32}, {}};
 }
 
+/// Adds an indexer of three heads of 8 elements; q is then of a rank of 12.
+void add_indexer(ModelParts& model, const std::string& blk) {
+  model.tensors.erase(blk + "attn_q.weight");
+  model.tensors[blk + "attn_q_a.weight"] = {DType::f32, {32, 12}, {}};
+  model.tensors[blk + "attn_q_a_norm.weight"] = {DType::f32, {12}, {}};
+  model.tensors[blk + "attn_q_b.weight"] = {DType::f32, {12, 48}, {}};
+  model.tensors[blk + "indexer.attn_q_b.weight"] = {DType::f32, {12, 24}, {}};
+  model.tensors[blk + "indexer.attn_k.weight"] = {DType::f32, {32, 8}, {}};
+  model.tensors[blk + "indexer.proj.weight"] = {DType::f32, {32, 3}, {}};
+  model.tensors[blk + "indexer.k_norm.weight"] = {DType::f32, {8}, {}};
+  model.tensors[blk + "indexer.k_norm.bias"] = {DType::f32, {8}, {}};
+}
+
+void add_indexer_keys(ModelParts& model, const std::string& arch) {
+  model.keys[arch + ".attention.q_lora_rank"] = 12u;
+  model.keys[arch + ".attention.indexer.head_count"] = 3u;
+  model.keys[arch + ".attention.indexer.key_length"] = 8u;
+  model.keys[arch + ".attention.indexer.top_k"] = 5u;
+}
+
 void add_latent_keys(ModelParts& model, const std::string& arch) {
   model.keys[arch + ".attention.head_count_kv"] = 1u;
   model.keys[arch + ".attention.kv_lora_rank"] = 16u;
@@ -238,6 +258,7 @@ void add_layer(ModelParts& model, const Architecture& family, const std::string&
     add_short_conv(model, blk);
   } else {
     family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
+    if (family.has_indexer) add_indexer(model, blk);
   }
   add_norms(model, family, blk, !is_delta_net && !is_short_conv && !is_mamba && !is_only_ffn);
   if (!family.has_single_blocks || is_only_ffn) add_feed_forward(model, family, blk, experts);
@@ -280,6 +301,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
     model.keys["xielu.eps"] = std::vector<float>{-1e-6f, -1e-6f};
   }
   if (family.has_latent_attention) add_latent_keys(model, arch);
+  if (family.has_indexer) add_indexer_keys(model, arch);
   if (family.delta_period > 0) add_delta_keys(model, arch);
   if (family.has_mamba) add_mamba_keys(model, family, arch);
   if (family.has_kimi_delta) add_kimi_keys(model, arch);

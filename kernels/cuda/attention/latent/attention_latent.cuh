@@ -19,6 +19,9 @@
 // A chunk's rows are read once for both products: 1,152 bytes a key. With several splits, each writes its sums (f32) and
 // its maximum, and a second kernel adds them up in the order of the keys, so that results repeat bit for bit.
 //
+// If keys are chosen, each query token has tiles of its own, and its keys are those that are listed; a query that sees no more keys than
+// would be listed has all.
+//
 // Alignment: 16 bytes of q and k. A token without keys (padding) gives zeros. All reads are behind begin_kernel().
 #include "kernels/cuda/attention/latent/attention_latent.h"
 #include "kernels/cuda/attention/shared/attention_tiles.cuh"
@@ -52,6 +55,7 @@ struct LatentBlock {
   float sums[kValueTiles][4] = {};
   float max[2] = {-INFINITY, -INFINITY};  ///< of rows g and g + 8 of the group, so far
   float total[2] = {};                    ///< of this warp's weights
+  const int32_t* chosen = nullptr;        ///< positions of the keys; null: keys are positions
 
   __device__ unsigned char* q() const { return shared; }
   __device__ unsigned char* chunk(int i) const { return shared + kQBytes + i % 2 * kChunkBytes; }
@@ -67,6 +71,7 @@ struct LatentBlock {
   /// Finds the tile; false if there is none.
   __device__ bool find(int32_t tile) {
     sequence = p.first_sequence;
+    if (p.chosen != nullptr) return find_query(tile);
     if (const int32_t tiles = p.plan.tiles_of_a_sequence; tiles > 0) {
       sequence += tile / tiles;
       tile %= tiles;
@@ -84,6 +89,24 @@ struct LatentBlock {
       tile -= tiles;
     }
     return false;
+  }
+
+  /// The same where each query token is a sequence of its own.
+  __device__ bool find_query(int32_t tile) {
+    const int32_t tiles = p.plan.tiles_of_a_sequence;
+    first_token = p.query_start[sequence] + tile / tiles;
+    if (first_token >= p.query_start[sequence + p.num_sequences]) return false;
+    while (p.query_start[sequence + 1] <= first_token)
+      ++sequence;
+    first_row = tile % tiles * kRows;
+    num_rows = p.heads;
+    queries = 1;
+    context = p.context_len[sequence] - (p.query_start[sequence + 1] - 1 - first_token);
+    if (context > p.most_chosen) {
+      context = p.most_chosen;
+      chosen = p.chosen + int64_t{first_token} * context;
+    }
+    return true;
   }
 
   /// Keys that row `row` of the tile sees; 0 behind the last row.
@@ -126,7 +149,8 @@ struct LatentBlock {
     for (int row = warp(); row < kLatentKeys; row += kLatentWarps) {
       const int32_t key = index * kLatentKeys + row;
       const bool there = key < end;
-      const BlockOffset place = block_offset(p.cache, there ? key : 0);
+      const int32_t position = !there ? 0 : chosen != nullptr ? chosen[key] : key;
+      const BlockOffset place = block_offset(p.cache, position);
       const int64_t cache_row = kv_row(p.cache, there ? blocks[place.block] : 0, 0, place.offset);
       const auto* from = static_cast<const Kv*>(p.k) + cache_row * kLatentRow;
       for (int piece = lane(); piece < kPieces; piece += kWarpSize)

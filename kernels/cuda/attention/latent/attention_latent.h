@@ -17,6 +17,8 @@ struct LatentParams : AttentionParams {
   float*
       partials;  ///< [tiles, splits, rows, kLatentValues] with more than one split, not yet divided by the sums
   float2* maxima;  ///< [tiles, splits, rows] largest exponent of 2, and the sum of terms relative to it
+  const int32_t* chosen;  ///< [tokens, most_chosen] AttentionArgs::chosen, or null
+  int32_t most_chosen;
 };
 
 /// See attention_latent.cuh. Kv: bf16 or f16.

@@ -41,6 +41,7 @@ struct RopeCase {
   bool v_is_k = false;
   bool q_has_gate = false;
   bool norms_last = false;  ///< behind the rotation
+  bool keys_alone = false;  ///< the cache has no values
 };
 
 std::vector<float> make_angles(int32_t rotary_size) {
@@ -105,7 +106,8 @@ void expect_rope(const RopeCase& rope) {
   const CudaPagedBatch batch(sequences, 2, rope.block_size, 3);
   const int32_t tokens = batch.batch().num_tokens;
   const int32_t heads_and_gates = (rope.q_has_gate ? 2 : 1) * rope.heads;
-  const int64_t cols = int64_t{heads_and_gates + (rope.v_is_k ? 1 : 2) * rope.kv_heads} * rope.head_size;
+  const int64_t cols =
+      int64_t{heads_and_gates + (rope.v_is_k || rope.keys_alone ? 1 : 2) * rope.kv_heads} * rope.head_size;
   const std::vector<float> angles = make_angles(rope.rotary_size);
   const int32_t q_norms = !rope.norms ? 0 : rope.layer_norms ? rope.heads : 1;
   const int32_t k_norms = !rope.norms ? 0 : rope.layer_norms ? rope.kv_heads : 1;
@@ -130,6 +132,10 @@ void expect_rope(const RopeCase& rope) {
   args.cos_sin = cos_sin.data();
   args.norm_eps = kNormEps;
   args.kv = {k.data(), v.data(), rope.kv, batch.num_blocks(), rope.block_size, rope.kv_heads, rope.head_size};
+  if (rope.keys_alone) {
+    args.kv.v = args.kv.k;
+    args.kv.v_in_k = true;
+  }
   if (rope.norms) {
     args.q_norm = {.data = device_q_norm.data(), .rows = q_norms, .cols = rope.head_size};
     args.k_norm = {.data = device_k_norm.data(), .rows = k_norms, .cols = rope.head_size};
@@ -181,16 +187,22 @@ void expect_rope(const RopeCase& rope) {
       if (sequences[s].context == 0) continue;
       written.push_back(batch.slot(s, position));
       append(k_found, k.row(written.back()));
-      append(v_found, v.row(written.back()));
       append(k_expected, expected_heads(rope, row, heads_and_gates, rope.kv_heads, k_norm, turn));
+      if (rope.keys_alone) continue;
+      append(v_found, v.row(written.back()));
       const int32_t first_value = heads_and_gates + (rope.v_is_k ? 0 : rope.kv_heads);
       append(v_expected, normed(rope, heads_of(rope, row, first_value, rope.kv_heads), v_norm).data);
     }
   }
-  EXPECT_TRUE(k.unchanged(written) && v.unchanged(written)) << "wrote to slots of other tokens: " << what;
-  EXPECT_LT(test::nmse(q_found, q_expected), test::rounding_limit(rope.q)) << "q: " << what;
+  const std::vector<int32_t> of_values = rope.keys_alone ? std::vector<int32_t>{} : written;
+  EXPECT_TRUE(k.unchanged(written) && v.unchanged(of_values)) << "wrote to slots of other tokens: " << what;
+  if (rope.heads > 0) {
+    EXPECT_LT(test::nmse(q_found, q_expected), test::rounding_limit(rope.q)) << "q: " << what;
+  }
   EXPECT_LT(test::nmse(k_found, k_expected), test::rounding_limit(rope.kv)) << "k: " << what;
-  EXPECT_LT(test::nmse(v_found, v_expected), test::rounding_limit(rope.kv)) << "v: " << what;
+  if (!rope.keys_alone) {
+    EXPECT_LT(test::nmse(v_found, v_expected), test::rounding_limit(rope.kv)) << "v: " << what;
+  }
 }
 
 class CudaRope : public testing::Test {
@@ -210,6 +222,27 @@ TEST_F(CudaRope, MatchesTheReference) {
         rope.norms = norms;
         expect_rope(rope);
         rope.many = true;
+        expect_rope(rope);
+      }
+    }
+  }
+}
+
+/// Keys by which others are chosen (DeepSeek V3.2): with heads of queries or alone.
+TEST_F(CudaRope, WritesKeysToACacheWithoutValues) {
+  for (const RopePairing pairing : {RopePairing::interleaved, RopePairing::halves}) {
+    for (const auto& [heads, head_size] : {std::pair{64, 128}, {0, 128}, {3, 20}, {0, 20}}) {
+      for (const bool many : {false, true}) {
+        RopeCase rope{.heads = heads,
+                      .kv_heads = 1,
+                      .head_size = head_size,
+                      .rotary_size = 16,
+                      .pairing = pairing,
+                      .many = many,
+                      .keys_alone = true};
+        expect_rope(rope);
+        rope.kv = DType::bf16;
+        if (heads > 0) rope.q = DType::bf16;
         expect_rope(rope);
       }
     }
