@@ -7,7 +7,7 @@ namespace minfer {
 namespace {
 
 /// The task or callback that goes on with the answer holds the exchange.
-void send_rest(EventLoop& loop, const std::shared_ptr<HttpExchange>& exchange,
+void send_rest(TaskRunner& loop, const std::shared_ptr<HttpExchange>& exchange,
                const std::shared_ptr<const std::function<bool(std::string&)>>& next_piece) {
   if (exchange->is_closed()) return;
   if (!exchange->has_room()) return exchange->on_room([=, &loop] { send_rest(loop, exchange, next_piece); });
@@ -27,7 +27,7 @@ void send_rest(EventLoop& loop, const std::shared_ptr<HttpExchange>& exchange,
 
 }  // namespace
 
-void send_in_pieces(EventLoop& loop, const std::shared_ptr<HttpExchange>& exchange,
+void send_in_pieces(TaskRunner& loop, const std::shared_ptr<HttpExchange>& exchange,
                     std::string_view first_piece, std::function<bool(std::string&)> next_piece) {
   exchange->begin_stream({});
   exchange->write(first_piece);

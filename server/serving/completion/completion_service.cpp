@@ -37,7 +37,7 @@ struct CompletionService::Parsed {
   std::optional<ApiError> error;
 };
 
-CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
+CompletionService::CompletionService(TaskRunner& loop, EngineService& engine, const ApiContext& context,
                                      Metrics& metrics, IgnoredFields& ignored_fields, ServerLog& log,
                                      const Options& options)
     : loop_(loop),
@@ -50,8 +50,8 @@ CompletionService::CompletionService(EventLoop& loop, EngineService& engine, con
   keep_streams_open();
 }
 
-void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange) {
-  const int64_t arrival_ns = now_ns();
+void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange,
+                              int64_t arrival_ns) {
   if (refusal_) return answer_error(*exchange, *refusal_);
   check_room(1);
   ++num_parsing_;

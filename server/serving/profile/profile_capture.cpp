@@ -81,8 +81,9 @@ std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
 
 }  // namespace
 
-ProfileCapture::ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
-                               ProfileHeader header, std::filesystem::path folder, bool counters_are_read)
+ProfileCapture::ProfileCapture(TaskRunner& loop, Engine& engine, EngineService& engine_service,
+                               ServerLog& log, ProfileHeader header, std::filesystem::path folder,
+                               bool counters_are_read)
     : loop_(loop),
       engine_(engine),
       engine_service_(engine_service),

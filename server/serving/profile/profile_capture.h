@@ -26,7 +26,7 @@ class ProfileCapture {
  public:
   /// Files go to `folder`. `header`: of detail `op`. Everything passed by reference outlives
   /// this. `counters_are_read`: somebody else reads counters as long as the program runs.
-  ProfileCapture(EventLoop& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
+  ProfileCapture(TaskRunner& loop, Engine& engine, EngineService& engine_service, ServerLog& log,
                  ProfileHeader header, std::filesystem::path folder, bool counters_are_read);
   /// Closes a file that is still being written. Only after the loop's background and the engine's thread have ended.
   ~ProfileCapture();
@@ -56,7 +56,7 @@ class ProfileCapture {
   void finish(const ProfileWriter::Stats& stats);
   void log_end(const std::string& file, const ProfileWriter::Stats& stats);
 
-  EventLoop& loop_;
+  TaskRunner& loop_;
   Engine& engine_;
   EngineService& engine_service_;
   ServerLog& log_;

@@ -23,7 +23,7 @@ namespace minfer {
 
 /// The sources of the profile's routes; all of them outlive the routes.
 struct ProfileSources {
-  EventLoop& loop;
+  TaskRunner& loop;
   Engine& engine;
   EngineService& engine_service;
   const Metrics& metrics;
@@ -42,7 +42,8 @@ class ProfileRoutes {
   ProfileRoutes(const ProfileSources& sources, ProfileHeader header, std::string served_model_name,
                 const std::filesystem::path& folder);
 
-  void add_to(Api& api);
+  /// Adds the routes. `choose`: whose profile a request asks for; it throws ApiError. `keeps`: until the exchange goes.
+  static void add_to(Api& api, std::function<ProfileRoutes&(HttpExchange& exchange, bool keeps)> choose);
   /// Tells listeners that there is no more to come.
   void end_streams() { events_.end(); }
 
