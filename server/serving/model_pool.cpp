@@ -41,10 +41,11 @@ ModelPool::ModelPool(ModelSet set, const ServerParts& parts)
 
 ModelPool::~ModelPool() {
   gives_up_ = true;
-  changes_.join();
+  if (changes_) changes_->join();
 }
 
 void ModelPool::start() {
+  if (!is_single()) changes_.emplace(1);
   for (Model& model : models_)
     if (model.served) model.served->start();
   if (unload_after_.count() > 0) unload_idle();
@@ -221,16 +222,17 @@ void ModelPool::advance_later() {
 /// Does `work` on the pool's thread, then `then` on the I/O thread.
 void ModelPool::change(std::function<void()> work, std::function<void()> then) {
   is_changing_ = true;
-  std::packaged_task<void()> task([this, work = std::move(work), then = std::move(then)] {
+  const auto ended = std::make_shared<std::promise<void>>();
+  change_ = ended->get_future();
+  boost::asio::post(*changes_, [this, ended, work = std::move(work), then = std::move(then)] {
     work();
     parts_.loop.post([this, then] {
       is_changing_ = false;
       then();
       advance();
     });
+    ended->set_value();
   });
-  change_ = task.get_future();
-  boost::asio::post(changes_, std::move(task));
 }
 
 void ModelPool::load(Model& model) {

@@ -121,7 +121,7 @@ class ModelPool {
   std::string failure_;                  ///< for this reason
   std::atomic<bool> gives_up_{false};    ///< the load is to end
   std::future<void> change_;
-  boost::asio::thread_pool changes_{1};
+  std::optional<boost::asio::thread_pool> changes_;  ///< of one thread; absent: there is one model
 };
 
 }  // namespace minfer

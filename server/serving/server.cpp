@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <prometheus/registry.h>
 
 #include "kernels/base/clock.h"
 #include "server/api/fields/json_fields.h"

@@ -6,16 +6,14 @@
 #include <span>
 #include <string>
 
+#include <prometheus/registry.h>
+
 #include "engine/request/request.h"
 #include "models/grammar/grammar_cache.h"
 #include "profiling/record/recorder.h"
 #include "server/api/request/api_context.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/engine/engine_service.h"
-
-namespace prometheus {
-class Registry;
-}
 
 namespace minfer {
 

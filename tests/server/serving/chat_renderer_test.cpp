@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/engine.h"
 #include "models/chat/chat_template.h"
 #include "models/decoder/weights/model_source.h"
 #include "tests/support/temporary_directory.h"
