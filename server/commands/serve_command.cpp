@@ -114,8 +114,8 @@ bool serve(ServeArgs& args) {
   std::signal(SIGPIPE, SIG_IGN);  // a log or a profile that nobody reads any more ends nothing
   ServerLog log(args.log_format, args.log_level);
   fit_descriptors(args.server.limits, log);
-  const std::unique_ptr<KvEventPublisher> kv_events = make_publisher(args, log);
   ModelSet models = args.models.open(args.engine, args.server, log);
+  const std::unique_ptr<KvEventPublisher> kv_events = make_publisher(args, log);
   std::shared_ptr<Engine> engine = args.engine.make_engine();
   if (kv_events && !engine->options().enable_prefix_caching) {
     fail("--kv-events-endpoint: there are no events of the prefix cache, which {} does not have",

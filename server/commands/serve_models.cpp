@@ -32,7 +32,11 @@ Head open_head(const std::string& spec, const EngineOptions& options, int64_t& f
   head.source = is_synthetic ? make_synthetic_model(spec, [](std::string_view) { return false; })
                              : open_model(head.spec);
   head.name = head.spec == spec ? served_name(*head.source) : spec.substr(HubName::kPrefix.size());
-  check_options(options, head.source->config());
+  try {
+    check_options(options, head.source->config());
+  } catch (const Error& error) {
+    fail("{}: {}", head.name, error.what());
+  }
   const std::unique_ptr<Backend> backend = RankBackends(options, *head.source, nullptr).make(0);
   choose_for_backend(head.options, head.source->config(), backend->info());
   if (const std::optional<DeviceMemory> memory = backend->device_memory()) {
@@ -81,7 +85,7 @@ void check_names(const std::vector<Head>& heads) {
   for (const Head& head : heads) {
     if (head.name == "*") fail("--served-model-name '*': expected with one model, not {}", heads.size());
     if (!names.insert(head.name).second)
-      fail("--model {}: two models have the name {}: tell them apart with --served-model-name", head.spec,
+      fail("--model \"{}\": two models have the name {}: tell them apart with --served-model-name", head.spec,
            head.name);
   }
 }
@@ -104,7 +108,6 @@ void ServeModels::add_to(CLI::App& command, EngineArgs& engine) {
                   "is loaded then; all other options hold for each of them"))
       ->group(group.name)
       ->allow_extra_args(false)
-      ->option_text("MODEL ...")
       ->excludes(add_hub_options(group, engine.model));
   options_ = {
       add_option(group, "--max-loaded", max_loaded,

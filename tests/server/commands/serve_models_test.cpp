@@ -144,7 +144,7 @@ TEST_F(ServeModelFilesTest, WhatCannotGoTogetherIsRefusedByName) {
            Refusal{two + "--tensor-parallel-size 2", {"--tensor-parallel-size", "one model"}},
            {two + "--speculative-model synthetic:tiny", {"--speculative-model", "one model"}},
            {two + "--kv-cache-dir .", {"--kv-cache-dir"}},
-           {two + "--kv-events-endpoint 'tcp://127.0.0.1:0'", {"--kv-events-endpoint"}},
+           {two + "--kv-events-endpoint 'tcp://127.0.0.1:1'", {"--kv-events-endpoint"}},
            {two + "--profile-out p.jsonl", {"--profile-out"}},
            {two + "--profile-range 1:2", {"--profile-range"}},
            {two + "--served-model-name x", {"--served-model-name", "1 names", "2 models"}},
