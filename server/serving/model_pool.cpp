@@ -142,6 +142,11 @@ bool ModelPool::stop(std::chrono::milliseconds patience) {
   return all_ended && (!change_.valid() || change_.wait_for(patience) == std::future_status::ready);
 }
 
+void ModelPool::give_all(Model& model) {
+  for (const Waiter& waiter : std::exchange(model.waiters, {}))
+    give(model, waiter);
+}
+
 void ModelPool::give(Model& model, const Waiter& waiter) {
   waiter.exchange->keep(model.served->hold(true));
   try {
@@ -202,9 +207,7 @@ void ModelPool::advance() {
   Model* const victim = next != nullptr && !has_room(*next) ? next_to_unload() : nullptr;
   for (Model& model : models_) {
     model.makes_room = &model == victim;
-    if (!model.served || model.makes_room) continue;
-    for (const Waiter& waiter : std::exchange(model.waiters, {}))
-      give(model, waiter);
+    if (model.served && !model.makes_room) give_all(model);
   }
   if (next == nullptr) return;
   if (victim == nullptr) return load(*next);
@@ -259,6 +262,7 @@ void ModelPool::on_loaded(Model& model, int64_t begin_ns) {
     loaded_->start();
     model.served = std::move(loaded_);
     log_change("model loaded", model, {"ms", static_cast<double>(now_ns() - begin_ns) * 1e-6});
+    give_all(model);  // before it may have to make room for another
   } else if (model.has_failed) {
     log_change("model not loaded", model, {"reason", failure_});
     fail(model,

@@ -95,6 +95,7 @@ class ModelPool {
   };
 
   void give(Model& model, const Waiter& waiter);
+  void give_all(Model& model);
   void fail(Model& model, const ApiError& error);
   bool has_room(const Model& model) const;
   Model* next_to_load();
