@@ -19,17 +19,17 @@ namespace {
 using Json = nlohmann::json;
 using testing::HasSubstr;
 
-constexpr const char* kDemo = "minfer-demo";
-constexpr const char* kTiny = "synthetic:tiny:q8_0";
-const std::vector<std::string> kSmall{"--device",        "cpu", "--threads",    "1",
-                                      "--max-model-len", "256", "--num-blocks", "64"};
+constexpr const char* kDemoName = "minfer-demo";
+constexpr const char* kSyntheticName = "synthetic:tiny:q8_0";
+const std::vector<std::string> kSmallServer{"--device",        "cpu", "--threads",    "1",
+                                            "--max-model-len", "256", "--num-blocks", "64"};
 
 std::vector<std::string> with_small(std::vector<std::string> arguments) {
-  arguments.insert(arguments.end(), kSmall.begin(), kSmall.end());
+  arguments.insert(arguments.end(), kSmallServer.begin(), kSmallServer.end());
   return arguments;
 }
 
-RawClient::Response complete(uint16_t port, const std::string& model) {
+RawClient::Response complete_with(uint16_t port, const std::string& model) {
   return RawClient(port).request(
       "POST", "/v1/completions",
       fmt::format(
@@ -38,8 +38,8 @@ RawClient::Response complete(uint16_t port, const std::string& model) {
 }
 
 /// The text of the answer, or the error.
-std::string text(uint16_t port, const std::string& model) {
-  const auto response = complete(port, model);
+std::string text_with(uint16_t port, const std::string& model) {
+  const auto response = complete_with(port, model);
   if (response.status != 200) return fmt::format("{}: {}", response.status, response.body);
   return Json::parse(response.body)["choices"][0]["text"];
 }
@@ -47,7 +47,7 @@ std::string text(uint16_t port, const std::string& model) {
 /// The answer of a server with that model alone.
 std::string text_alone(const std::string& spec, const std::string& name) {
   ServerProcess process(minfer_binary(), with_small({"--model", spec}));
-  return text(process.wait_until_serving(), name);
+  return text_with(process.wait_until_serving(), name);
 }
 
 void expect_ends(ServerProcess& process) {
@@ -58,15 +58,15 @@ void expect_ends(ServerProcess& process) {
 }
 
 TEST(ServeModelsTest, AnswersAreThoseOfServersWithOneModel) {
-  const std::string of_demo = text_alone("", kDemo), of_tiny = text_alone(kTiny, kTiny);
+  const std::string of_demo = text_alone("", kDemoName), of_tiny = text_alone(kSyntheticName, kSyntheticName);
   ASSERT_NE(of_demo, of_tiny);
   for (const char* max_loaded : {"1", "2"}) {
     ServerProcess process(minfer_binary(),
-                          with_small({"--model", "", "--model", kTiny, "--max-loaded", max_loaded}));
+                          with_small({"--model", "", "--model", kSyntheticName, "--max-loaded", max_loaded}));
     const uint16_t port = process.wait_until_serving();
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(text(port, kTiny), of_tiny);
-      EXPECT_EQ(text(port, kDemo), of_demo);
+      EXPECT_EQ(text_with(port, kSyntheticName), of_tiny);
+      EXPECT_EQ(text_with(port, kDemoName), of_demo);
     }
     EXPECT_THAT(process.log(), HasSubstr("minfer-demo, synthetic:tiny:q8_0, at most"));
     expect_ends(process);
@@ -74,11 +74,12 @@ TEST(ServeModelsTest, AnswersAreThoseOfServersWithOneModel) {
 }
 
 TEST(ServeModelsTest, NamesMapInOrder) {
-  ServerProcess process(minfer_binary(), with_small({"--model", "", "--model", kTiny, "--served-model-name",
-                                                     "large", "small", "--max-loaded", "1"}));
+  ServerProcess process(minfer_binary(),
+                        with_small({"--model", "", "--model", kSyntheticName, "--served-model-name", "large",
+                                    "small", "--max-loaded", "1"}));
   const uint16_t port = process.wait_until_serving();
-  EXPECT_EQ(text(port, "small"), text_alone(kTiny, kTiny));
-  EXPECT_EQ(complete(port, kTiny).status, 404);
+  EXPECT_EQ(text_with(port, "small"), text_alone(kSyntheticName, kSyntheticName));
+  EXPECT_EQ(complete_with(port, kSyntheticName).status, 404);
   std::vector<std::string> names;
   for (const Json& model : Json::parse(RawClient(port).request("GET", "/v1/models").body)["data"])
     names.push_back(model["id"]);
@@ -97,12 +98,12 @@ class ServeModelFilesTest : public test::CommandsFixture {
 TEST_F(ServeModelFilesTest, AFileThatIsGoneOrDamagedIsA503UntilItIsBack) {
   const std::string file = write_demo("a.gguf");
   ServerProcess process(minfer_binary(),
-                        with_small({"--model", file, "--model", kTiny, "--max-loaded", "1"}));
+                        with_small({"--model", file, "--model", kSyntheticName, "--max-loaded", "1"}));
   const uint16_t port = process.wait_until_serving();
-  const std::string before = text(port, "a");
+  const std::string before = text_with(port, "a");
   const auto expect_failure = [&] {
-    EXPECT_EQ(complete(port, kTiny).status, 200);
-    const auto response = complete(port, "a");
+    EXPECT_EQ(complete_with(port, kSyntheticName).status, 200);
+    const auto response = complete_with(port, "a");
     EXPECT_EQ(response.status, 503);
     EXPECT_THAT(response.body, HasSubstr("The model `a` cannot be loaded: ")) << response.body;
     EXPECT_THAT(response.body, HasSubstr("a.gguf"));
@@ -115,16 +116,16 @@ TEST_F(ServeModelFilesTest, AFileThatIsGoneOrDamagedIsA503UntilItIsBack) {
   write_demo("a.gguf", embedded_demo_model().size() - 1000);
   expect_failure();
   write_demo("a.gguf");
-  EXPECT_EQ(text(port, "a"), before);
+  EXPECT_EQ(text_with(port, "a"), before);
   expect_ends(process);
 }
 
 TEST_F(ServeModelFilesTest, AModelThatHasNoRoomIsToldSo) {
-  ServerProcess process(minfer_binary(), with_small({"--model", kTiny, "--model", write_demo("a.gguf"),
-                                                     "--max-loaded-memory", "3MB"}));
+  ServerProcess process(minfer_binary(), with_small({"--model", kSyntheticName, "--model",
+                                                     write_demo("a.gguf"), "--max-loaded-memory", "3MB"}));
   const uint16_t port = process.wait_until_serving();
-  EXPECT_EQ(complete(port, kTiny).status, 200);
-  const auto refused = complete(port, "a");
+  EXPECT_EQ(complete_with(port, kSyntheticName).status, 200);
+  const auto refused = complete_with(port, "a");
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.body, HasSubstr("`a` needs"));
   EXPECT_THAT(refused.body, HasSubstr("3000000"));

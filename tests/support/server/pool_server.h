@@ -57,6 +57,7 @@ class PoolServer {
       : models_(std::move(models)), counts_(models_.size()), log_(LogFormat::text, LogLevel::off) {
     options.port = 0;
     options.access_log = false;
+    ::setenv("MINFER_CEILINGS", "skip", 1);
     const auto source = open_scripted_model();
     const std::shared_ptr<const Tokenizer> tokenizer = source->make_tokenizer();
     for (size_t i = 0; i < models_.size(); ++i) {
