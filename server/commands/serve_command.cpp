@@ -10,6 +10,7 @@
 #include "server/commands/args/engine_args.h"
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
+#include "server/commands/serve_models.h"
 #include "server/http/descriptors.h"
 #include "server/hub/hub_name.h"
 #include "server/kv_events/kv_event_publisher.h"
@@ -28,6 +29,7 @@ const std::vector<std::string> kLogLevels{"debug", "info", "warning", "error", "
 
 struct ServeArgs {
   EngineArgs engine;
+  ServeModels models;
   ProfileArgs profile;
   ServerOptions server;
   LogFormat log_format = LogFormat::text;
@@ -112,8 +114,9 @@ bool serve(ServeArgs& args) {
   std::signal(SIGPIPE, SIG_IGN);  // a log or a profile that nobody reads any more ends nothing
   ServerLog log(args.log_format, args.log_level);
   fit_descriptors(args.server.limits, log);
+  ModelSet models = args.models.open(args.engine, args.server, log);
   const std::unique_ptr<KvEventPublisher> kv_events = make_publisher(args, log);
-  const std::unique_ptr<Engine> engine = args.engine.make_engine();
+  std::shared_ptr<Engine> engine = args.engine.make_engine();
   if (kv_events && !engine->options().enable_prefix_caching) {
     fail("--kv-events-endpoint: there are no events of the prefix cache, which {} does not have",
          engine->config().name);
@@ -125,8 +128,13 @@ bool serve(ServeArgs& args) {
   ServingFacts facts = facts_of(*engine, args.server);
   if (args.engine.model.starts_with(HubName::kPrefix) && args.server.served_model_names.empty())
     args.server.served_model_names = {args.engine.model.substr(HubName::kPrefix.size())};
+  for (const PooledModel& model : models.models)
+    facts.all_models.push_back(model.context.served_model_names.front());
+  facts.max_loaded = models.max_loaded;
+  if (models.models.empty()) models.models.emplace_back();
+  models.models.front().engine = args.models.are_several() ? std::move(engine) : engine;
   EventLoop loop;
-  Server server(loop, *engine, log, args.server);
+  Server server(loop, std::move(models), log, args.server);
   const auto end_in_order = [&, is_first = true](int signal) mutable {
     if (!std::exchange(is_first, false)) std::_Exit(128 + signal);
     server.shut_down();
@@ -139,14 +147,14 @@ bool serve(ServeArgs& args) {
   announce(args, facts, log);
   const bool ended_well = server.run();
   loop.reset_signals();  // from here on a signal ends the process at once
-  if (ended_well && engine->disk_counts() != nullptr) {
+  if (ended_well && engine && engine->disk_counts() != nullptr) {
     engine->save_kv_cache(args.server.shutdown_timeout);
     log.write(LogLevel::info, "KV blocks on disk",
               {{"written", engine->disk_counts()->written}, {"dropped", engine->disk_counts()->dropped}});
   }
   if (server.engine_hangs()) {
     log.close();
-    std::_Exit(1);  // nothing else ends a step that hangs
+    std::_Exit(1);  // nothing else ends a step or a load that hangs
   }
   return ended_well;
 }
@@ -157,16 +165,6 @@ constexpr const char* kHttpGroup = "HTTP";
 CLI::Option* add_repeated(const OptionGroup& group, const std::string& name, std::vector<std::string>& into,
                           const std::string& description) {
   return add_option(group, name, into, description)->allow_extra_args(false);
-}
-
-CLI::Option* add_seconds(const OptionGroup& group, const std::string& name, std::chrono::milliseconds& into,
-                         const std::string& description) {
-  const auto set = [&into](double seconds) {
-    into = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
-  };
-  return group.command.add_option_function<double>(name, set, description)
-      ->group(group.name)
-      ->default_str(std::to_string(into.count() / 1'000));
 }
 
 void add_access_options(const OptionGroup& group, ServeArgs& args) {
@@ -208,7 +206,7 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
   add_option(group, "--served-model-name", server.served_model_names,
              "name, or names, that clients give as `model` (default: minfer-demo, or the file's name, or "
              "ORG/REPO[:QUANT]); "
-             "'*' takes any");
+             "'*' takes any. With several models: a name for each, in their order");
   add_flag(group, "--strict-fields", server.refuses_unknown_fields,
            "answer requests that have unknown fields with 400 (default: such fields are ignored, and named "
            "in the log and in the header x-minfer-ignored-fields)");
@@ -327,7 +325,7 @@ void add_serve_command(CLI::App& app) {
       "serve", "Serve a model to OpenAI clients over HTTP, with metrics and a live page of its profile");
   const auto args = std::make_shared<ServeArgs>();
   add_http_options(*command, *args);
-  args->engine.add_model_options(*command);
+  args->models.add_to(*command, args->engine);
   args->engine.add_serving_options(*command);
   args->engine.add_policy_option(*command);
   const OptionGroup serving{*command, EngineArgs::kServingGroup};
@@ -343,6 +341,7 @@ void add_serve_command(CLI::App& app) {
       "Examples:\n"
       "  minfer serve\n"
       "  minfer serve llama.gguf --port 8001 --max-num-seqs 64\n"
+      "  minfer serve --model llama.gguf --model qwen.gguf --max-loaded 1\n"
       "  minfer serve --host 0.0.0.0 --api-key sk-1234 --served-model-name gpt-4o\n"
       "To ask the first of them:\n"
       "  curl http://127.0.0.1:8000/v1/completions -d '{\"model\":\"minfer-demo\",\"prompt\":\"Once upon a "

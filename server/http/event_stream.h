@@ -24,7 +24,7 @@ class EventStream {
   using Make = std::function<void(Ready ready)>;
 
   /// Makes at most one text each `interval`. `loop` outlives this; this outlives what is made.
-  EventStream(EventLoop& loop, std::chrono::milliseconds interval, Make make)
+  EventStream(TaskRunner& loop, std::chrono::milliseconds interval, Make make)
       : loop_(loop), interval_(interval), make_(std::move(make)) {}
 
   /// Sends the client the newest event, if others listen, and all later events.
@@ -62,7 +62,7 @@ class EventStream {
     });
   }
 
-  EventLoop& loop_;
+  TaskRunner& loop_;
   const std::chrono::milliseconds interval_;
   const Make make_;
   std::vector<std::shared_ptr<HttpExchange>> clients_;

@@ -77,6 +77,8 @@ class HttpExchange {
     headers_.emplace_back(std::move(name), std::move(value));
   }
   const HttpHeaders& headers() const { return headers_; }
+  /// Keeps `object` as long as the exchange itself. I/O thread.
+  void keep(std::shared_ptr<const void> object) { kept_ = std::move(object); }
   /// Frees the request's body, which counts against HttpLimits::all_bodies_bytes until
   /// then. For answers that come later: call it as soon as nobody reads the body any more.
   virtual void drop_body() = 0;
@@ -104,6 +106,7 @@ class HttpExchange {
 
  private:
   HttpHeaders headers_;
+  std::shared_ptr<const void> kept_;
 };
 
 using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;

@@ -15,7 +15,7 @@ namespace minfer {
 /// until it returns false. Background threads call `next_piece`, one call at a time, and only when the client has taken most
 /// of the earlier text. So only a few pieces of a body of any size are in memory. If it throws, the connection is closed. I/O thread;
 /// `loop` outlives the answer. The task or callback that goes on with the answer holds the exchange.
-inline void send_in_pieces(EventLoop& loop, const std::shared_ptr<HttpExchange>& exchange,
+inline void send_in_pieces(TaskRunner& loop, const std::shared_ptr<HttpExchange>& exchange,
                            const std::function<bool(std::string& text)>& next_piece) {
   if (exchange->is_closed()) return;
   if (!exchange->has_room())

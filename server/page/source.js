@@ -14,7 +14,10 @@ class WrongStatus extends Error {
   }
 }
 
+/** The page's `?model=` asks for the model of a server with several. */
 function get(path, options) {
+  const model = new URLSearchParams(location.search).get("model");
+  if (model !== null) path += `${path.includes("?") ? "&" : "?"}model=${encodeURIComponent(model)}`;
   const key = sessionStorage.getItem(KEY);
   return fetch(path, { headers: key === null ? {} : { authorization: `Bearer ${key}` }, cache: "no-store", ...options });
 }

@@ -4,6 +4,7 @@
 
 #include <boost/algorithm/string/replace.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "profiling/json/json_text.h"
 
@@ -72,6 +73,9 @@ std::string greeting(const ServingFacts& facts) {
   add("states", states(facts));
   add("sequences", fmt::format("{} at once, {} more may wait", grouped(facts.max_num_seqs),
                                grouped(facts.max_queue_size)));
+  if (!facts.all_models.empty())
+    add("models",
+        fmt::format("{}, at most {} loaded at once", fmt::join(facts.all_models, ", "), facts.max_loaded));
   return text + fmt::format("The page of its steps is {}/; to ask it something:\n  {}\n", local(facts.url),
                             curl_command(facts));
 }

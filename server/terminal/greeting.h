@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace minfer {
 
@@ -24,6 +25,8 @@ struct ServingFacts {
   int32_t max_num_seqs = 0;    ///< sequences at once
   int32_t max_queue_size = 0;  ///< sequences that may wait
   bool needs_key = false;
+  std::vector<std::string> all_models = {};  ///< of a server with several, by their names
+  size_t max_loaded = 0;                     ///< of these
 };
 
 /// The facts in a few lines, with a curl command that works in a shell as it stands. A server that listens on every

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -39,6 +40,19 @@ struct ModelFacts {
   int64_t bytes = 0;  ///< of its tensors
 };
 
+struct ApiContext;
+
+/// A model as lists of models show it.
+struct ListedModel {
+  const ApiContext* model = nullptr;
+  std::string_view status =
+      {};  ///< "loaded", "loading", "unloaded" or "failed"; empty: the server has this model alone
+
+  size_t num_waiting = 0;  ///< requests that wait for it to be loaded
+
+  bool is_loaded() const { return status.empty() || status == "loaded"; }
+};
+
 /// The server's facts that the API needs. Filled once at the start, then read from any thread.
 struct ApiContext {
   const Tokenizer* tokenizer = nullptr;  ///< outlives the context
@@ -60,6 +74,7 @@ struct ApiContext {
   int32_t max_model_len = 0;           ///< tokens of prompt and answer together
   std::vector<std::string> served_model_names;  ///< at least one; the first is listed first
   bool any_model_name = false;                  ///< a request may name any other model too
+  std::vector<ListedModel> listed = {};         ///< all models of a server with several; empty: this one
   bool refuses_unknown_fields = false;          ///< false: they are ignored
   ModelFacts model;
   int64_t created = 0;                 ///< Unix time, s, that /v1/models gives
@@ -67,6 +82,11 @@ struct ApiContext {
   int32_t stream_interval = 1;         ///< the engine's; a request may only ask for a larger one
   bool schedules_by_priority = false;  ///< false: a priority has no effect and is refused
   ApiLimits limits;
+
+  /// The models of the server.
+  std::vector<ListedModel> models() const {
+    return listed.empty() ? std::vector<ListedModel>{{this}} : listed;
+  }
 };
 
 }  // namespace minfer

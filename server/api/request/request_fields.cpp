@@ -300,6 +300,15 @@ std::string read_model(JsonFields& fields, const ApiContext& context, std::strin
   return model;
 }
 
+std::string named_model(std::string_view body) try {
+  const Json root = parse_json_body(body);
+  for (const char* member : {"model", "name"})
+    if (const auto found = root.find(member); found != root.end() && found->is_string()) return *found;
+  return {};
+} catch (const std::exception&) {
+  return {};
+}
+
 bool is_on(const Json* value) {
   return value != nullptr && *value != false && *value != "" && !(value->is_array() && value->empty());
 }

@@ -33,6 +33,10 @@ struct RequestBody {
 /// served name.
 std::string read_model(JsonFields& fields, const ApiContext& context, std::string_view tag = {});
 
+/// The `model` of a body (of an older client of Ollama: `name`), for a server with several models. Empty: there is none, or the body is
+/// malformed, which its parser then says.
+std::string named_model(std::string_view body);
+
 /// False for values that ask for nothing: null, false, "" and [].
 bool is_on(const nlohmann::ordered_json* value);
 /// Refuses the fields of these names that ask for something.

@@ -256,7 +256,7 @@ std::unique_ptr<ModelSource> EngineArgs::open() const {
   return told([this] { return open_model(local_model(model)); });
 }
 
-std::unique_ptr<Engine> EngineArgs::make_engine() const {
+std::unique_ptr<Engine> EngineArgs::make_engine(const LoadProgress& progress) const {
   join();
   const bool leads = !processes_ || processes_->rank().is_first();
   return told([&] {
@@ -271,7 +271,8 @@ std::unique_ptr<Engine> EngineArgs::make_engine() const {
       drafts.method = SpeculationMethod::mtp;
       drafts.is_asked_for = false;
     }
-    return std::make_unique<Engine>(std::move(source), resolved, leads ? show_loading : LoadProgress());
+    const LoadProgress shown = leads ? show_loading : LoadProgress();
+    return std::make_unique<Engine>(std::move(source), resolved, progress ? progress : shown);
   });
 }
 

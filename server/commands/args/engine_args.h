@@ -41,8 +41,8 @@ struct EngineArgs {
   EngineOptions engine_options() const;
   std::unique_ptr<ModelSource> open() const;
   /// Makes the engine, with a progress line on a terminal. A process of another
-  /// rank than the first follows that rank to the end and throws FollowedToEnd.
-  std::unique_ptr<Engine> make_engine() const;
+  /// rank than the first follows that rank to the end and throws FollowedToEnd. `progress`: called instead of showing that line.
+  std::unique_ptr<Engine> make_engine(const LoadProgress& progress = {}) const;
 
   /// Runs `work`, and tells the other processes if it throws.
   template <class Work>

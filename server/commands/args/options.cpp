@@ -80,10 +80,6 @@ double share_of_percent(std::string_view text) {
   return *number / 100.0;
 }
 
-constexpr const char* kModelDescription =
-    "GGUF file, hf:ORG/REPO[:QUANT] for a file of a Hugging Face hub, or synthetic:NAME[:TYPE] for random "
-    "weights of a known shape (default: the demo model inside the binary)";
-
 bool begins_as_gguf(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return false;  // opening a pipe would wait
@@ -133,6 +129,16 @@ std::string explain(const CLI::App* app, const CLI::Error& error) {
   std::string message = explain_rest(command);
   if (message.empty()) message = error.what();
   return fmt::format("minfer: error: {}\nSee {} --help\n", message, command.call);
+}
+
+CLI::Option* add_seconds(const OptionGroup& group, const std::string& name, std::chrono::milliseconds& into,
+                         const std::string& description) {
+  const auto set = [&into](double seconds) {
+    into = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
+  };
+  return group.command.add_option_function<double>(name, set, description)
+      ->group(group.name)
+      ->default_str(std::to_string(into.count() / 1'000));
 }
 
 CLI::Option* add_hub_options(const OptionGroup& group, std::string& model) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <charconv>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -108,7 +109,15 @@ CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& tar
       ->option_text(fmt::format("{}", fmt::join(names, "|")));
 }
 
+/// Adds an option of a number of seconds, perhaps with a fraction; the help shows the current value of `into`, whole seconds.
+CLI::Option* add_seconds(const OptionGroup& group, const std::string& name, std::chrono::milliseconds& into,
+                         const std::string& description);
+
 // The options that name models, templates and profiles.
+
+inline constexpr const char* kModelDescription =
+    "GGUF file, hf:ORG/REPO[:QUANT] for a file of a Hugging Face hub, or synthetic:NAME[:TYPE] for random "
+    "weights of a known shape (default: the demo model inside the binary)";
 
 /// Adds --hf-repo (-hf), another way to name the model of a hub, and --offline. The command has --model, unless it has only a positional
 /// argument.

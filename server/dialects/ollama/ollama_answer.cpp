@@ -108,18 +108,23 @@ Json details_of(const ModelFacts& facts) {
           {"quantization_level", facts.dtype}};
 }
 
-/// Each served name; all are loaded.
+/// Each served name.
+template <bool kOnlyLoaded>
 std::string list_models(std::string_view, const ApiContext& context, UnknownFields&) {
   Json models = Json::array();
-  for (const std::string& served : context.served_model_names) {
-    const std::string name =
-        served.find(':') == std::string::npos ? served + std::string(kOllamaTag) : served;
-    models.push_back({{"name", name},
-                      {"model", name},
-                      {"modified_at", ollama_time(context.created)},
-                      {"size", context.model.bytes},
-                      {"details", details_of(context.model)},
-                      {"context_length", context.max_model_len}});
+  for (const ListedModel& listed : context.models()) {
+    if (kOnlyLoaded && !listed.is_loaded()) continue;
+    const ApiContext& model = *listed.model;
+    for (const std::string& served : model.served_model_names) {
+      const std::string name =
+          served.find(':') == std::string::npos ? served + std::string(kOllamaTag) : served;
+      models.push_back({{"name", name},
+                        {"model", name},
+                        {"modified_at", ollama_time(model.created)},
+                        {"size", model.model.bytes},
+                        {"details", details_of(model.model)},
+                        {"context_length", model.max_model_len}});
+    }
   }
   return dump_json({{"models", std::move(models)}});
 }
@@ -155,9 +160,9 @@ std::string ollama_show_response(std::string_view body, const ApiContext& contex
 namespace {
 
 constexpr Endpoint kOllamaEndpoints[] = {
-    {"GET", "/api/tags", list_models},
+    {"GET", "/api/tags", list_models<false>},
     {"POST", "/api/show", ollama_show_response},
-    {"GET", "/api/ps", list_models},
+    {"GET", "/api/ps", list_models<true>},
     {"GET", "/api/version", [](std::string_view, const ApiContext&, UnknownFields&) {
        return std::string("{\"version\":\"" MINFER_VERSION "\"}");
      }}};

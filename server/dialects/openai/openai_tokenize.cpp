@@ -36,12 +36,17 @@ std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& con
   return tokenise_chat(prompt, context, fields.unknown()).tokens;
 }
 
-Json model_object(std::string_view name, const ApiContext& context) {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", context.created},
-          {"owned_by", "minfer"},
-          {"max_model_len", context.max_model_len}};
+/// With several models it has a `status`, as of llama-server's router.
+Json model_object(std::string_view name, const ListedModel& listed) {
+  Json object{{"id", name},
+              {"object", "model"},
+              {"created", listed.model->created},
+              {"owned_by", "minfer"},
+              {"max_model_len", listed.model->max_model_len}};
+  const bool has_failed = listed.status == "failed";
+  if (!listed.status.empty()) object["status"] = {{"value", has_failed ? "unloaded" : listed.status}};
+  if (has_failed) object["status"]["failed"] = true;
+  return object;
 }
 
 }  // namespace
@@ -103,17 +108,22 @@ std::string tokenizer_info_response(std::string_view, const ApiContext& context,
 
 std::string models_response(std::string_view, const ApiContext& context, UnknownFields&) {
   Json models = Json::array();
-  for (const std::string& name : context.served_model_names)
-    models.push_back(model_object(name, context));
+  for (const ListedModel& listed : context.models())
+    for (const std::string& name : listed.model->served_model_names)
+      models.push_back(model_object(name, listed));
   return dump_json({{"object", "list"}, {"data", std::move(models)}});
 }
 
 std::string model_response(std::string_view path, const ApiContext& context, UnknownFields&) {
   const std::string name = percent_decoded(path);  // clients write the slash of "org/name" as %2F
-  const bool is_served =
-      std::ranges::find(context.served_model_names, name) != context.served_model_names.end();
-  if (!is_served && !context.any_model_name) throw model_not_found(name, context.served_model_names);
-  return dump_json(model_object(name, context));
+  std::vector<std::string> names;
+  for (const ListedModel& listed : context.models()) {
+    const std::vector<std::string>& served = listed.model->served_model_names;
+    if (context.any_model_name || std::ranges::find(served, name) != served.end())
+      return dump_json(model_object(name, listed));
+    names.insert(names.end(), served.begin(), served.end());
+  }
+  throw model_not_found(name, names);
 }
 
 const Endpoint kOpenAiEndpoints[] = {

@@ -34,12 +34,11 @@ std::string_view name_or_none(const ChatFormat* format) {
 }  // namespace
 
 std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_renderer(
-    const std::string& file, const Engine& engine, ServerLog& log) {
-  const ChatTemplateSource of_model = engine.model().chat_template();
+    const std::string& file, const ModelSource& model, const Tokenizer& tokenizer, ServerLog& log) {
+  const ChatTemplateSource of_model = model.chat_template();
   std::shared_ptr<const ChatTemplate> chat_template;
   try {
-    chat_template =
-        std::make_shared<const ChatTemplate>(open_chat_template(file, of_model, engine.tokenizer()));
+    chat_template = std::make_shared<const ChatTemplate>(open_chat_template(file, of_model, tokenizer));
   } catch (const jinja::TemplateError& error) {
     if (!file.empty()) throw;
     const std::string reason = error.what();
@@ -54,9 +53,9 @@ std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_r
   };
 }
 
-std::string chat_template_text(const std::string& file, const Engine& engine) {
+std::string chat_template_text(const std::string& file, const ModelSource& model) {
   if (file.empty()) {
-    const ChatTemplateSource of_model = engine.model().chat_template();
+    const ChatTemplateSource of_model = model.chat_template();
     return of_model.text + of_model.tool_use;
   }
   std::ifstream stream(file, std::ios::binary);

@@ -6,8 +6,9 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "engine/engine.h"
 #include "models/chat/chat_template_source.h"
+#include "models/decoder/weights/model_source.h"
+#include "models/tokenizer/tokenizer.h"
 #include "server/api/request/api_context.h"
 #include "server/serving/engine/server_log.h"
 
@@ -17,10 +18,10 @@ namespace minfer {
 /// is empty. A model whose template cannot be used still serves completions: the log
 /// says so, and chat requests get the reason. Throws if `file` cannot be used.
 std::function<RenderedChat(const nlohmann::ordered_json& variables)> make_chat_renderer(
-    const std::string& file, const Engine& engine, ServerLog& log);
+    const std::string& file, const ModelSource& model, const Tokenizer& tokenizer, ServerLog& log);
 
 /// The text of the template in `file`, or of the model's own with its template for tools. Empty: the model has none.
-std::string chat_template_text(const std::string& file, const Engine& engine);
+std::string chat_template_text(const std::string& file, const ModelSource& model);
 
 /// The format of tool calls and reasoning in answers: a format's name, "auto" (as the chat template shows) or "none".
 struct AnswerFormatOptions {

@@ -36,7 +36,7 @@ std::string engine_id_of(const std::string& id, const CompletionRequest& request
   return request.num_choices() == 1 ? id : fmt::format("{}/{}", id, choice);
 }
 
-CompletionJob::CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exchange,
+CompletionJob::CompletionJob(TaskRunner& loop, std::shared_ptr<HttpExchange> exchange,
                              CompletionRequest request, std::string id, int64_t arrival_ns,
                              const ApiContext& context, Metrics& metrics)
     : loop_(loop),

@@ -28,7 +28,7 @@ std::string engine_id_of(const std::string& id, const CompletionRequest& request
 /// bounds, bounds what waits; HttpLimits::write_timeout and its least rate bound the time.
 class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
  public:
-  CompletionJob(EventLoop& loop, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+  CompletionJob(TaskRunner& loop, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
                 std::string id, int64_t arrival_ns, const ApiContext& context, Metrics& metrics);
   CompletionJob(const CompletionJob&) = delete;
   CompletionJob& operator=(const CompletionJob&) = delete;
@@ -71,7 +71,7 @@ class CompletionJob : public std::enable_shared_from_this<CompletionJob> {
   void add_times_header();
   void wait_for_client();
 
-  EventLoop& loop_;
+  TaskRunner& loop_;
   std::shared_ptr<HttpExchange> exchange_;
   const CompletionRequest request_;
   std::vector<std::string> engine_ids_;  ///< by choice

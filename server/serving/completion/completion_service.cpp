@@ -17,7 +17,7 @@ constexpr size_t kMostLogged = 256;
 
 }  // namespace
 
-CompletionService::CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context,
+CompletionService::CompletionService(TaskRunner& loop, EngineService& engine, const ApiContext& context,
                                      Metrics& metrics, IgnoredFields& ignored_fields, ServerLog& log,
                                      const Options& options)
     : loop_(loop),
@@ -30,8 +30,8 @@ CompletionService::CompletionService(EventLoop& loop, EngineService& engine, con
   keep_streams_open();
 }
 
-void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange) {
-  const int64_t arrival_ns = now_ns();
+void CompletionService::start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange,
+                              int64_t arrival_ns) {
   if (refusal_) return answer_error(*exchange, *refusal_);
   check_room(1);
   ++num_parsing_;

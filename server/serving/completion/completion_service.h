@@ -43,11 +43,11 @@ class CompletionService {
   };
 
   /// Everything passed by reference outlives the service.
-  CompletionService(EventLoop& loop, EngineService& engine, const ApiContext& context, Metrics& metrics,
+  CompletionService(TaskRunner& loop, EngineService& engine, const ApiContext& context, Metrics& metrics,
                     IgnoredFields& ignored_fields, ServerLog& log, const Options& options);
 
-  /// `dialect`: of dialects().
-  void start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange);
+  /// `dialect`: of dialects(). `arrival_ns`: when the request's last byte had arrived.
+  void start(const Dialect& dialect, std::shared_ptr<HttpExchange> exchange, int64_t arrival_ns);
   /// Called when the engine has outputs to take.
   void on_outputs();
   /// Answers every later request with `error`.
@@ -72,7 +72,7 @@ class CompletionService {
   void keep_streams_open();
   std::string unused_id(const CompletionRequest& request, const std::string& request_id);
 
-  EventLoop& loop_;
+  TaskRunner& loop_;
   EngineService& engine_;
   const ApiContext& context_;
   Metrics& metrics_;

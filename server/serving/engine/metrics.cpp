@@ -9,7 +9,6 @@
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
-#include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 #include "engine/options/sizes.h"
@@ -79,8 +78,11 @@ class LatencyWindow {
 }  // namespace
 
 struct Metrics::Impl {
-  Impl(const std::string& model_name, const EngineOptions& options)
-      : labels{{"model_name", model_name}, {"engine", "0"}}, lengths(one_two_five(options.max_model_len)) {
+  Impl(const std::string& model_name, const EngineOptions& options,
+       std::shared_ptr<prometheus::Registry> shared)
+      : registry(std::move(shared)),
+        labels{{"model_name", model_name}, {"engine", "0"}},
+        lengths(one_two_five(options.max_model_len)) {
     gauge("vllm:cache_config_info", "Sizes of the KV cache, as labels.",
           {{"block_size", std::to_string(kv_block_sizes(options).block_size)},
            {"num_gpu_blocks", std::to_string(options.num_blocks)},
@@ -88,7 +90,7 @@ struct Metrics::Impl {
         .Set(1);
   }
 
-  prometheus::Registry registry;
+  const std::shared_ptr<prometheus::Registry> registry;
   const Labels labels;
   const Buckets lengths;  ///< of texts, in tokens
 
@@ -98,13 +100,13 @@ struct Metrics::Impl {
     return more;
   }
   Count& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(with(more));
+    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry).Add(with(more));
   }
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& more = {}) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(with(more));
+    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(with(more));
   }
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(with({}), buckets);
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry).Add(with({}), buckets);
   }
   Count& disk_blocks(const std::string& outcome) {
     return counter("minfer:kv_disk_blocks_total", "KV blocks to and from disk, by outcome.",
@@ -130,7 +132,6 @@ struct Metrics::Impl {
   Gauge& kv_usage =
       gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks that sequences hold; 1 is all.");
   Gauge& gpu_cache_usage = gauge("vllm:gpu_cache_usage_perc", "The same under the name of older dashboards.");
-  Gauge& connections = gauge("minfer:http_connections", "Open connections.");
 
   Count& prompt_tokens = counter("vllm:prompt_tokens_total", "Prompt tokens of answered requests.");
   Count& generation_tokens = counter("vllm:generation_tokens_total", "Generated tokens.");
@@ -236,10 +237,13 @@ struct Metrics::Impl {
   }
 };
 
-Metrics::Metrics(const std::string& model_name, const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(model_name, options)) {}
+Metrics::Metrics(const std::string& model_name, const EngineOptions& options,
+                 std::shared_ptr<prometheus::Registry> registry)
+    : impl_(std::make_unique<Impl>(model_name, options, std::move(registry))) {}
 
-Metrics::~Metrics() = default;
+Metrics::~Metrics() {
+  update({});  // of a model that is unloaded
+}
 
 void Metrics::count_request(int32_t n, int32_t max_tokens) {
   impl_->request_n.Observe(n);
@@ -298,13 +302,6 @@ void Metrics::count_output(const RequestOutput& output, TokenTimes& times) {
                                    (output.output_tokens - 1));
 }
 
-void Metrics::count_response(int status) {
-  impl_
-      ->counter("minfer:http_responses_total", "Responses by status; 0: the client left before the response.",
-                {{"status", std::to_string(status)}})
-      .Increment();
-}
-
 void Metrics::consume(const StepRecord& record) noexcept {
   Impl& m = *impl_;
   const auto phase = static_cast<size_t>(record.batch.phase());
@@ -343,8 +340,8 @@ uint64_t Metrics::num_generated_tokens() const {
   return static_cast<uint64_t>(impl_->generation_tokens.Value());
 }
 
-std::string Metrics::text(const EngineStatus& status, size_t num_connections, const KvEventCounts* kv_events,
-                          const GrammarCache::Counts* grammars) {
+void Metrics::update(const EngineStatus& status, const KvEventCounts* kv_events,
+                     const GrammarCache::Counts* grammars) {
   if (kv_events != nullptr) impl_->set_counts(*kv_events);
   if (grammars != nullptr) impl_->set_counts(*grammars);
   impl_->running.Set(status.running);
@@ -355,9 +352,43 @@ std::string Metrics::text(const EngineStatus& status, size_t num_connections, co
                                                      : 0.0;
   impl_->kv_usage.Set(kv_usage);
   impl_->gpu_cache_usage.Set(kv_usage);
-  impl_->connections.Set(static_cast<double>(num_connections));
+}
+
+HttpMetrics::HttpMetrics(const std::string& model_name, std::shared_ptr<prometheus::Registry> registry)
+    : registry_(std::move(registry)), labels_{{"engine", "0"}} {
+  if (!model_name.empty()) labels_.emplace("model_name", model_name);
+}
+
+void HttpMetrics::count_response(int status) {
+  Labels labels = labels_;
+  labels.emplace("status", std::to_string(status));
+  prometheus::BuildCounter()
+      .Name("minfer:http_responses_total")
+      .Help("Responses by status; 0: the client left before the response.")
+      .Register(*registry_)
+      .Add(labels)
+      .Increment();
+}
+
+std::string HttpMetrics::text(size_t num_connections, std::span<const ListedModel> models) {
+  const auto set = [&](const char* name, const char* help, const Labels& labels, size_t value) {
+    prometheus::BuildGauge()
+        .Name(name)
+        .Help(help)
+        .Register(*registry_)
+        .Add(labels)
+        .Set(static_cast<double>(value));
+  };
+  set("minfer:http_connections", "Open connections.", labels_, num_connections);
+  for (const ListedModel& model : models) {
+    Labels labels = labels_;
+    labels.emplace("model_name", model.model->served_model_names.front());
+    set("minfer:model_loaded", "1: the model is loaded, 0: it is not.", labels, model.is_loaded() ? 1 : 0);
+    set("minfer:model_requests_waiting", "Requests that wait for the model to be loaded.", labels,
+        model.num_waiting);
+  }
   std::ostringstream text;
-  prometheus::TextSerializer().Serialize(text, impl_->registry.Collect());
+  prometheus::TextSerializer().Serialize(text, registry_->Collect());
   return text.str();
 }
 

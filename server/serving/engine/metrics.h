@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
+
+#include <prometheus/registry.h>
 
 #include "engine/request/request.h"
 #include "models/grammar/grammar_cache.h"
 #include "profiling/record/recorder.h"
+#include "server/api/request/api_context.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/serving/engine/engine_service.h"
 
@@ -27,7 +32,9 @@ struct RecentLatency {
 /// and under minfer:... for what only this engine knows (phases, host spans). Any thread may call every function.
 class Metrics final : public StepSink {
  public:
-  Metrics(const std::string& model_name, const EngineOptions& options);
+  /// `registry`: where they are kept. Models whose names differ may share one; a name that comes again goes on counting.
+  Metrics(const std::string& model_name, const EngineOptions& options,
+          std::shared_ptr<prometheus::Registry> registry);
   ~Metrics() override;
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
@@ -38,7 +45,6 @@ class Metrics final : public StepSink {
   void count_output(const RequestOutput& output, TokenTimes& times);
   /// Counts a request whose choices have all ended: the tokens of the longest.
   void count_answer(int32_t longest_choice);
-  void count_response(int status);
   /// Counts a step.
   void consume(const StepRecord& record) noexcept override;
   bool wants_requests() const noexcept override { return false; }
@@ -48,14 +54,29 @@ class Metrics final : public StepSink {
   /// Tokens generated since the start.
   uint64_t num_generated_tokens() const;
 
-  /// Everything in Prometheus's text format. The arguments set the gauges;
+  /// Sets the gauges, and counters that are counted elsewhere.
   /// `kv_events` null: none are published; `grammars` null: the device takes none.
-  std::string text(const EngineStatus& status, size_t num_connections,
-                   const KvEventCounts* kv_events = nullptr, const GrammarCache::Counts* grammars = nullptr);
+  void update(const EngineStatus& status, const KvEventCounts* kv_events = nullptr,
+              const GrammarCache::Counts* grammars = nullptr);
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+/// The metrics of a server's connections, and the text of all metrics. Any thread.
+class HttpMetrics {
+ public:
+  /// `model_name`: a label; empty: the server has several models. `registry`: with the models' metrics.
+  HttpMetrics(const std::string& model_name, std::shared_ptr<prometheus::Registry> registry);
+
+  void count_response(int status);
+  /// Everything in the registry, in Prometheus's text format. `models`: of a server with several.
+  std::string text(size_t num_connections, std::span<const ListedModel> models = {});
+
+ private:
+  const std::shared_ptr<prometheus::Registry> registry_;
+  std::map<std::string, std::string> labels_;
 };
 
 }  // namespace minfer

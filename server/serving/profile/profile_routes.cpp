@@ -49,21 +49,26 @@ ProfileRoutes::ProfileRoutes(const ProfileSources& sources, ProfileHeader header
       events_(sources.loop, kEventInterval,
               [this](EventStream::Ready ready) { make_event(std::move(ready)); }) {}
 
-void ProfileRoutes::add_to(Api& api) {
+void ProfileRoutes::add_to(Api& api,
+                           std::function<ProfileRoutes&(HttpExchange& exchange, bool keeps)> choose) {
   const auto add_view = [&](const char* path, View (ProfileRoutes::*view)(const HttpRequest&)) {
-    api.add("GET", path, [this, view](const std::shared_ptr<HttpExchange>& exchange) {
-      answer_with(exchange, (this->*view)(exchange->request()));
+    api.add("GET", path, [choose, view](const std::shared_ptr<HttpExchange>& exchange) {
+      ProfileRoutes& routes = choose(*exchange, true);
+      routes.answer_with(exchange, (routes.*view)(exchange->request()));
     });
   };
   add_view("/profile/steps", &ProfileRoutes::steps_view);
   add_view("/profile/summary", &ProfileRoutes::summary_view);
   add_view("/profile/requests", &ProfileRoutes::requests_view);
-  api.add("GET", "/profile/events",
-          [this](std::shared_ptr<HttpExchange> exchange) { add_stream(std::move(exchange)); });
-  api.add("POST", "/start_profile",
-          [this](const std::shared_ptr<HttpExchange>& exchange) { capture_.start(exchange); });
-  api.add("POST", "/stop_profile",
-          [this](const std::shared_ptr<HttpExchange>& exchange) { capture_.stop(exchange); });
+  api.add("GET", "/profile/events", [choose](const std::shared_ptr<HttpExchange>& exchange) {
+    choose(*exchange, false).add_stream(exchange);
+  });
+  api.add("POST", "/start_profile", [choose](const std::shared_ptr<HttpExchange>& exchange) {
+    choose(*exchange, true).capture_.start(exchange);
+  });
+  api.add("POST", "/stop_profile", [choose](const std::shared_ptr<HttpExchange>& exchange) {
+    choose(*exchange, true).capture_.stop(exchange);
+  });
 }
 
 ProfileRoutes::View ProfileRoutes::steps_view(const HttpRequest& request) {

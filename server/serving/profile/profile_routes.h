@@ -24,7 +24,8 @@ class ProfileRoutes {
   /// `header`: of detail `op`. `folder`: where /start_profile writes.
   ProfileRoutes(const ProfileSources& sources, ProfileHeader header, const std::filesystem::path& folder);
 
-  void add_to(Api& api);
+  /// Adds the routes. `choose`: whose profile a request asks for; it throws ApiError. `keeps`: until the exchange goes.
+  static void add_to(Api& api, std::function<ProfileRoutes&(HttpExchange& exchange, bool keeps)> choose);
   /// Tells listeners that there is no more to come.
   void end_streams() { events_.end(); }
 

@@ -17,7 +17,7 @@ namespace minfer {
 
 /// The sources of the profile's routes, beside the records of steps; all of them outlive the routes.
 struct ProfileSources {
-  EventLoop& loop;
+  TaskRunner& loop;
   Engine& engine;
   EngineService& engine_service;
   const Metrics& metrics;

@@ -22,7 +22,8 @@ using testing::Not;
 /// Writes the files that the examples name.
 void write_files(const test::CommandLine& line) {
   const std::span<const std::byte> demo = embedded_demo_model();
-  line.write("llama.gguf", {reinterpret_cast<const char*>(demo.data()), demo.size()});
+  for (const char* file : {"llama.gguf", "qwen.gguf"})
+    line.write(file, {reinterpret_cast<const char*>(demo.data()), demo.size()});
   std::string story;
   for (int i = 0; i < 40; ++i)
     story += "Once upon a time there was a little girl who had a red ball. ";
@@ -60,7 +61,7 @@ class HelpTest : public testing::TestWithParam<const char*> {
     std::istringstream words(replaced(replaced(example, "--port \\d+", ""), "0\\.0\\.0\\.0", "127.0.0.1"));
     std::vector<std::string> arguments;
     for (std::string word; words >> word;)
-      arguments.push_back(word == "llama.gguf" ? line_.path(word).string() : word);
+      arguments.push_back(word.ends_with(".gguf") ? line_.path(word).string() : word);
     arguments.erase(arguments.begin(), arguments.begin() + 2);
     EXPECT_NE(ServerProcess(minfer_binary(), arguments).wait_until_serving(), 0) << example;
   }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/engine.h"
 #include "models/chat/chat_template.h"
 #include "models/decoder/weights/model_source.h"
 #include "tests/support/temporary_directory.h"
@@ -42,7 +43,7 @@ class ChatRenderer : public testing::Test {
 
 TEST_F(ChatRenderer, UsesTheModelsOwnTemplate) {
   const Engine engine = make_engine("");
-  const auto render = make_chat_renderer("", engine, log_);
+  const auto render = make_chat_renderer("", engine.model(), engine.tokenizer(), log_);
   const std::vector<PromptPart> parts = render(kVariables).parts;
   EXPECT_EQ(text_of(parts), "<s><|user|>\nHi<|end|><|end|><|assistant|>\n");
   EXPECT_EQ(parts[1].text, "Hi<|end|>");
@@ -51,23 +52,25 @@ TEST_F(ChatRenderer, UsesTheModelsOwnTemplate) {
 
 TEST_F(ChatRenderer, UsesAFilesTemplate) {
   const Engine engine = make_engine("");
-  EXPECT_EQ(
-      text_of(make_chat_renderer(write_template("[{{ messages|length }}]"), engine, log_)(kVariables).parts),
-      "[1]");
-  EXPECT_THROW(make_chat_renderer(write_template("{% if %}"), engine, log_), jinja::TemplateError);
-  EXPECT_THROW(make_chat_renderer("/nonexistent", engine, log_), FileError);
+  EXPECT_EQ(text_of(make_chat_renderer(write_template("[{{ messages|length }}]"), engine.model(),
+                                       engine.tokenizer(), log_)(kVariables)
+                        .parts),
+            "[1]");
+  EXPECT_THROW(make_chat_renderer(write_template("{% if %}"), engine.model(), engine.tokenizer(), log_),
+               jinja::TemplateError);
+  EXPECT_THROW(make_chat_renderer("/nonexistent", engine.model(), engine.tokenizer(), log_), FileError);
 }
 
 TEST_F(ChatRenderer, PassesOnWhyATemplateRefuses) {
   const Engine engine = make_engine("");
-  const auto render =
-      make_chat_renderer(write_template("{{ raise_exception('Only tools!') }}"), engine, log_);
+  const auto render = make_chat_renderer(write_template("{{ raise_exception('Only tools!') }}"),
+                                         engine.model(), engine.tokenizer(), log_);
   EXPECT_THAT([&] { render(kVariables); }, testing::ThrowsMessage<Error>("Only tools!"));
 }
 
 TEST_F(ChatRenderer, HasADefault) {
   const Engine engine = make_engine("synthetic:tiny:q8_0");
-  EXPECT_THAT(text_of(make_chat_renderer("", engine, log_)(kVariables).parts),
+  EXPECT_THAT(text_of(make_chat_renderer("", engine.model(), engine.tokenizer(), log_)(kVariables).parts),
               testing::HasSubstr("<|im_start|>user\n"));
 }
 

@@ -79,7 +79,7 @@ class CompletionJobTest : public testing::Test {
   }
 
   test::TestApi api_;
-  Metrics metrics_{"small", EngineOptions{}};
+  Metrics metrics_{"small", EngineOptions{}, std::make_shared<prometheus::Registry>()};
   std::shared_ptr<FakeExchange> exchange_ = std::make_shared<FakeExchange>();
   std::shared_ptr<CompletionJob> job_;
 };

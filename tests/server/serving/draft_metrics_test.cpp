@@ -17,12 +17,13 @@ RequestOutput ended(int32_t output_tokens, const SpeculationCounts& drafted) {
 }
 
 std::string metrics_of(const std::vector<RequestOutput>& outputs) {
-  Metrics metrics("small", EngineOptions{});
+  const auto registry = std::make_shared<prometheus::Registry>();
+  Metrics metrics("small", EngineOptions{}, registry);
   for (const RequestOutput& output : outputs) {
     TokenTimes times;
     metrics.count_output(output, times);
   }
-  return metrics.text({}, 0, nullptr, nullptr);
+  return HttpMetrics("small", registry).text(0);
 }
 
 /// The value of the line that begins with `name`.
