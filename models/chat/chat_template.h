@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/chat/chat_template_source.h"
-#include "models/chat/jinja/errors.h"
+#include "models/chat/jinja/value/errors.h"
 #include "models/chat/jinja/value/value.h"
 #include "models/tokenizer/tokenizer.h"
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "models/grammar/code_points.h"
 #include "models/grammar/grammar_source.h"
-#include "models/grammar/regex/code_points.h"
 #include "models/grammar/text_reader.h"
 
 namespace minfer {

@@ -6,8 +6,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "models/grammar/code_points.h"
 #include "models/grammar/grammar.h"
-#include "models/grammar/regex/code_points.h"
 
 namespace minfer {
 

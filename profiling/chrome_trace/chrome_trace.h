@@ -7,7 +7,7 @@
 
 #include "profiling/chrome_trace/trace_events.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 struct gzFile_s;
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "profiling/chrome_trace/trace_events.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "profiling/chrome_trace/trace_events.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {

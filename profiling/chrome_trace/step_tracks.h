@@ -14,7 +14,7 @@
 #include "profiling/counters/counter_window.h"
 #include "profiling/host/host_sample.h"
 #include "profiling/record/rank_step.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

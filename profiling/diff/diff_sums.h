@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "profiling/json/json_reader.h"
-#include "profiling/report/distribution.h"
+#include "profiling/summary/distribution.h"
 
 namespace minfer {
 

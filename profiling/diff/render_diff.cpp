@@ -4,7 +4,7 @@
 
 #include "profiling/diff/profile_diff.h"
 #include "profiling/json/member_json.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 namespace {

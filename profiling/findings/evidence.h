@@ -15,9 +15,9 @@
 #include "profiling/findings/same_work.h"
 #include "profiling/findings/sample_evidence.h"
 #include "profiling/json/json_reader.h"
-#include "profiling/report/aggregate.h"
-#include "profiling/report/rank_report.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/aggregate.h"
+#include "profiling/summary/rank_report.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "profiling/findings/kept_trial.h"
+#include "profiling/record/kept_trial.h"
 
 namespace minfer {
 

@@ -9,7 +9,7 @@
 
 #include "profiling/findings/rules.h"
 #include "profiling/json/line_members.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

@@ -8,12 +8,12 @@
 
 #include "kernels/device_sample.h"
 #include "profiling/counters/counter_window.h"
-#include "profiling/findings/kept_trial.h"
 #include "profiling/host/host_sample.h"
-#include "profiling/json/profile_header.h"
 #include "profiling/record/ended_request.h"
+#include "profiling/record/kept_trial.h"
+#include "profiling/record/profile_header.h"
 #include "profiling/record/rank_step.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {

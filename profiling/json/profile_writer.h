@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "profiling/host/sampler.h"
-#include "profiling/json/profile_header.h"
+#include "profiling/record/profile_header.h"
 #include "profiling/record/record_queue.h"
 #include "profiling/record/recorder.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "profiling/record/ended_request.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

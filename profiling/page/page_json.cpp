@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "profiling/report/report.h"
-#include "profiling/views/view_tree.h"
+#include "profiling/report/view_tree.h"
 
 namespace minfer {
 namespace {

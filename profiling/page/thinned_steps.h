@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "profiling/report/report_data.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

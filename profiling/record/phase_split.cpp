@@ -70,4 +70,10 @@ double decode_share_us(OpId op, const OpInfo& info, double us, const BatchShape&
   return us * std::clamp(decode_floor / all_floor, 0.0, 1.0);
 }
 
+StepPhase op_phase(TokenScope scope, const BatchShape& shape) {
+  const PhaseTokens tokens = phase_tokens(scope, shape);
+  if (tokens.prefill == 0) return StepPhase::decode;
+  return tokens.decode == 0 ? StepPhase::prefill : StepPhase::mixed;
+}
+
 }  // namespace minfer

@@ -9,6 +9,7 @@
 #include "kernels/op.h"
 #include "kernels/work.h"
 #include "profiling/record/ceilings.h"
+#include "profiling/record/step_record.h"
 
 namespace minfer {
 
@@ -45,5 +46,8 @@ PhaseTokens phase_tokens(TokenScope scope, const BatchShape& shape);
 /// The part of `us` that kPhaseRule charges to decode, between 0 and `us`. `experts_read`: see op_work().
 double decode_share_us(OpId op, const OpInfo& info, double us, const BatchShape& shape,
                        const Ceilings& ceilings, const PhaseCosts& costs, int32_t experts_read = -1);
+
+/// The phase of the tokens that ops of `scope` work on in a step; mixed if there are tokens of both phases.
+StepPhase op_phase(TokenScope scope, const BatchShape& shape);
 
 }  // namespace minfer

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "profiling/report/summary.h"
-#include "profiling/report/text/table.h"
+#include "profiling/summary/summary.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 

@@ -12,8 +12,8 @@
 #include "profiling/report/device/counters_report.h"
 #include "profiling/report/device/range_report.h"
 #include "profiling/report/device/read_ahead.h"
-#include "profiling/report/text/report_tables.h"
-#include "profiling/views/view_tree.h"
+#include "profiling/report/report_tables.h"
+#include "profiling/report/view_tree.h"
 
 namespace minfer {
 namespace {

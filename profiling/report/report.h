@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "profiling/report/aggregate.h"
 #include "profiling/report/report_data.h"
+#include "profiling/summary/aggregate.h"
 
 namespace minfer {
 

@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "profiling/findings/findings_report.h"
-#include "profiling/report/aggregate.h"
 #include "profiling/report/device/counters_report.h"
 #include "profiling/report/device/device_use.h"
 #include "profiling/report/device/range_report.h"
 #include "profiling/report/device/read_ahead.h"
 #include "profiling/report/device/traced_breakdown.h"
+#include "profiling/report/kernel_uses.h"
 #include "profiling/report/outliers.h"
-#include "profiling/report/rank_report.h"
-#include "profiling/views/kernel_uses.h"
+#include "profiling/summary/aggregate.h"
+#include "profiling/summary/rank_report.h"
 
 namespace minfer {
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "profiling/json/lines.h"
-#include "profiling/report/text/table.h"
 #include "profiling/requests/slow_requests.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 namespace {

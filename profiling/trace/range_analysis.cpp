@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "profiling/report/summary.h"
+#include "profiling/record/phase_split.h"
 
 namespace minfer {
 namespace {

@@ -13,7 +13,7 @@
 #include "kernels/bench/kernel_case.h"
 #include "models/decoder/weights/model_source.h"
 #include "profiling/record/ceilings.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/options/speculation_options.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "server/bench/bench_workload.h"
 
 namespace minfer {

@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
-#include "profiling/json/profile_header.h"
+#include "profiling/record/profile_header.h"
 #include "profiling/record/recorder.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "server/bench/bench_workload.h"
 
 namespace minfer {

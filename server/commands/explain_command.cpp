@@ -13,7 +13,7 @@
 #include "profiling/findings/measured_pairs.h"
 #include "profiling/findings/rules.h"
 #include "profiling/json/json_field.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "server/bench/http_client.h"
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"

@@ -8,7 +8,7 @@
 #include "kernels/cuda/choice/planned_gpu.h"
 #include "models/decoder/decoder.h"
 #include "models/decoder/weights/weights.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "server/commands/inspect_report.h"
 
 namespace minfer {

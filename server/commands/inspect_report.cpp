@@ -14,7 +14,7 @@
 #include "models/decoder/memory/kv_cache.h"
 #include "models/decoder/memory/recurrent_state_pool.h"
 #include "models/gguf/printable.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "kernels/base/error.h"
 #include "models/gguf/printable.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "server/commands/commands.h"
 #include "server/hub/hub.h"
 #include "server/hub/hub_cache.h"

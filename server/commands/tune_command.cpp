@@ -5,7 +5,7 @@
 
 #include "kernels/base/error.h"
 #include "profiling/findings/rules.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "server/commands/args/options.h"
 #include "server/commands/commands.h"
 #include "server/terminal/terminal.h"

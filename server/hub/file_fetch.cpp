@@ -14,7 +14,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/error.h"
 #include "models/gguf/printable.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {

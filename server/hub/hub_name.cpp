@@ -8,7 +8,7 @@
 #include "kernels/base/error.h"
 #include "models/gguf/gguf_parser.h"
 #include "models/gguf/printable.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 namespace {

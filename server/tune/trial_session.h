@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "profiling/findings/kept_trial.h"
+#include "profiling/record/kept_trial.h"
 #include "server/bench/replay.h"
 #include "server/terminal/terminal.h"
 

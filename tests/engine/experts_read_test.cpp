@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "models/decoder/weights/model_source.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 #include "tests/support/engine/expert_counts.h"
 #include "tests/support/last_steps.h"
 #include "tests/support/paths.h"

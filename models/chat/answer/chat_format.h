@@ -5,7 +5,7 @@
 #include <string_view>
 #include <variant>
 
-#include "models/chat/answer/calls/call_reader.h"
+#include "models/chat/answer/call_reader.h"
 #include "models/chat/answer/chat_answer_parser.h"
 
 namespace minfer {

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/builtins/operators.h"
 #include "models/chat/jinja/loop.h"
 #include "models/chat/jinja/scope.h"
 #include "models/chat/jinja/syntax/lexer.h"
-#include "models/chat/jinja/value/operators.h"
 #include "models/chat/jinja/value/print.h"
 
 namespace minfer::jinja {

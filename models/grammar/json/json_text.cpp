@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/grammar/regex/code_points.h"
+#include "models/grammar/code_points.h"
 
 namespace minfer {
 namespace {

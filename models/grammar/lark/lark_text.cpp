@@ -3,7 +3,7 @@
 #include <unordered_map>
 
 #include "kernels/base/error.h"
-#include "models/grammar/regex/code_points.h"
+#include "models/grammar/code_points.h"
 #include "models/tokenizer/utf8.h"
 
 namespace minfer {

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
+#include "models/grammar/code_points.h"
 #include "models/grammar/grammar_builder.h"
-#include "models/grammar/regex/code_points.h"
 #include "models/grammar/regex/regex_reader.h"
 
 namespace minfer {

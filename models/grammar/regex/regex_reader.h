@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "models/grammar/regex/code_points.h"
+#include "models/grammar/code_points.h"
 #include "models/grammar/text_reader.h"
 
 namespace minfer {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "profiling/counters/counter_window.h"
-#include "profiling/report/distribution.h"
-#include "profiling/report/summary.h"
-#include "profiling/report/text/table.h"
+#include "profiling/summary/distribution.h"
+#include "profiling/summary/summary.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 

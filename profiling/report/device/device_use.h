@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "profiling/report/aggregate.h"
 #include "profiling/report/device/counters_report.h"
-#include "profiling/report/text/table.h"
+#include "profiling/summary/aggregate.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 

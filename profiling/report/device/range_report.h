@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "profiling/trace/range_analysis.h"
 
 namespace minfer {

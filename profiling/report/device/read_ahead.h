@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "kernels/launches.h"
-#include "profiling/report/aggregate.h"
 #include "profiling/report/device/counters_report.h"
-#include "profiling/report/text/table.h"
+#include "profiling/summary/aggregate.h"
+#include "profiling/text/table.h"
 
 namespace minfer {
 

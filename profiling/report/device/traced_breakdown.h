@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "profiling/report/device/device_use.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

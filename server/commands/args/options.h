@@ -12,7 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "models/chat/chat_template.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "profiling/record/live_profile.h"
+#include "profiling/summary/live_profile.h"
 #include "server/http/event_stream.h"
 #include "server/routes/router.h"
 #include "server/serving/profile/profile_capture.h"

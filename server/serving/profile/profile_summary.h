@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "profiling/counters/latest_counters.h"
-#include "profiling/record/live_profile.h"
 #include "profiling/record/recent_records.h"
+#include "profiling/summary/live_profile.h"
 #include "server/http/event_loop.h"
 #include "server/serving/engine/engine_service.h"
 #include "server/serving/engine/metrics.h"

@@ -15,7 +15,7 @@
 
 #include "models/chat/chat_json.h"
 #include "models/chat/chat_template.h"
-#include "models/chat/jinja/errors.h"
+#include "models/chat/jinja/value/errors.h"
 
 namespace minfer {
 namespace {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "tests/support/profiling/sample_profile.h"
 
 namespace minfer {

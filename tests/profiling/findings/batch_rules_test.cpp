@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "profiling/findings/findings_report.h"
-#include "profiling/report/text/report_tables.h"
+#include "profiling/report/report_tables.h"
 #include "tests/support/found_in.h"
 
 namespace minfer {

@@ -14,8 +14,8 @@
 #include "kernels/base/error.h"
 #include "kernels/cpu/lanes/peak.h"
 #include "kernels/cuda/device/devices.h"
-#include "profiling/json/profile_header.h"
 #include "profiling/record/machine.h"
+#include "profiling/record/profile_header.h"
 
 namespace minfer {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiling/record/live_profile.h"
+#include "profiling/summary/live_profile.h"
 
 #include <gmock/gmock.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "profiling/json/profile_writer.h"
-#include "profiling/record/live_profile.h"
+#include "profiling/summary/live_profile.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/random_operations.h"
 #include "tests/support/resident_memory.h"

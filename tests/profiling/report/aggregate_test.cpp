@@ -1,4 +1,4 @@
-#include "profiling/report/aggregate.h"
+#include "profiling/summary/aggregate.h"
 
 #include <gtest/gtest.h>
 

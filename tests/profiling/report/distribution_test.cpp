@@ -1,4 +1,4 @@
-#include "profiling/report/distribution.h"
+#include "profiling/summary/distribution.h"
 
 #include <algorithm>
 #include <cmath>

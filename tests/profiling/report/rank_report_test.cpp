@@ -1,4 +1,4 @@
-#include "profiling/report/rank_report.h"
+#include "profiling/summary/rank_report.h"
 
 #include <fstream>
 #include <sstream>

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"

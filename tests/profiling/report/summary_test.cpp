@@ -1,4 +1,4 @@
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 #include <gtest/gtest.h>
 

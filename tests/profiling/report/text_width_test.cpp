@@ -14,7 +14,7 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/json/profile_writer.h"
 #include "profiling/report/report.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_counters.h"

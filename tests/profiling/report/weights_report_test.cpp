@@ -10,7 +10,7 @@
 #include "profiling/json/json_reader.h"
 #include "profiling/json/lines.h"
 #include "profiling/report/report.h"
-#include "profiling/report/text/report_tables.h"
+#include "profiling/report/report_tables.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/paths.h"
 #include "tests/support/profiling/report_of_file.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiling/json/lines.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "tests/support/profiling/sample_profile.h"
 #include "tests/support/temporary_directory.h"
 

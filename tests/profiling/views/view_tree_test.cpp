@@ -1,4 +1,4 @@
-#include "profiling/views/view_tree.h"
+#include "profiling/report/view_tree.h"
 
 #include <sstream>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/base/error.h"
-#include "profiling/report/text/table.h"
+#include "profiling/text/table.h"
 #include "tests/support/profiling/report_of_file.h"
 #include "tests/support/profiling/sample_profile.h"
 

@@ -2,9 +2,9 @@
 
 #include <vector>
 
-#include "profiling/json/profile_header.h"
+#include "profiling/record/profile_header.h"
 #include "profiling/record/step_record.h"
-#include "profiling/report/summary.h"
+#include "profiling/summary/summary.h"
 
 namespace minfer::test {
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "models/chat/jinja/builtins/functions.h"
-#include "models/chat/jinja/value/number_format.h"
-#include "models/chat/jinja/value/operators.h"
+#include "models/chat/jinja/builtins/number_format.h"
+#include "models/chat/jinja/builtins/operators.h"
 
 namespace minfer::jinja {
 namespace {

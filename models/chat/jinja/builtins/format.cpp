@@ -2,8 +2,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "models/chat/jinja/value/number_format.h"
-#include "models/chat/jinja/value/operators.h"
+#include "models/chat/jinja/builtins/number_format.h"
+#include "models/chat/jinja/builtins/operators.h"
 #include "models/chat/jinja/value/print.h"
 #include "models/gguf/printable.h"
 

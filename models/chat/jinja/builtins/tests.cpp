@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/builtins/operators.h"
 #include "models/chat/jinja/builtins/text_operations.h"
-#include "models/chat/jinja/value/operators.h"
 
 namespace minfer::jinja {
 namespace {

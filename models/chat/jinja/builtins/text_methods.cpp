@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "models/chat/jinja/builtins/functions.h"
+#include "models/chat/jinja/builtins/number_format.h"
+#include "models/chat/jinja/builtins/operators.h"
 #include "models/chat/jinja/builtins/text_operations.h"
-#include "models/chat/jinja/value/number_format.h"
-#include "models/chat/jinja/value/operators.h"
 
 namespace minfer::jinja {
 namespace {

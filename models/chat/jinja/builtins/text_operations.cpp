@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "models/chat/jinja/value/operators.h"
+#include "models/chat/jinja/builtins/operators.h"
 
 namespace minfer::jinja {
 namespace {

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "models/chat/jinja/value/operations.h"
 #include "models/chat/jinja/value/value.h"
 
 namespace minfer::jinja {
@@ -37,12 +38,10 @@ struct ListExpr {
 struct DictExpr {
   std::vector<std::pair<ExprPtr, ExprPtr>> entries;
 };
-enum class UnaryOp { negate, plus, logical_not };
 struct Unary {
   UnaryOp op;
   ExprPtr operand;
 };
-enum class BinaryOp { add, subtract, multiply, divide, floor_divide, modulo, power, logical_and, logical_or };
 struct Binary {
   BinaryOp op;
   ExprPtr left;

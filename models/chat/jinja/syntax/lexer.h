@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "models/chat/jinja/errors.h"
+#include "models/chat/jinja/value/errors.h"
 
 namespace minfer::jinja {
 

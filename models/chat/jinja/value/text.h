@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "models/chat/jinja/rendering.h"
+#include "models/chat/jinja/value/rendering.h"
 
 namespace minfer::jinja {
 

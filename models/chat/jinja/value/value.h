@@ -8,7 +8,7 @@
 #include <string_view>
 #include <variant>
 
-#include "models/chat/jinja/rendering.h"
+#include "models/chat/jinja/value/rendering.h"
 #include "models/chat/jinja/value/text.h"
 
 namespace minfer::jinja {
