@@ -245,16 +245,17 @@ void expect_chosen(const CudaAttentionShape& shape, const std::vector<CudaSequen
   step.check();
 }
 
-const std::vector<CudaSequence> kOneByOne{{1, 1},    {15, 1},  {0, 1},   {65, 1},
-                                          {1025, 1}, {128, 1}, {129, 1}, {3000, 1}};
-const std::vector<CudaSequence> kPrompts{{150, 150}, {300, 17}, {2, 2}, {1, 1}, {64, 64}, {513, 40}};
+const std::vector<CudaSequence> kChoosingOneByOne{{1, 1},    {15, 1},  {0, 1},   {65, 1},
+                                                  {1025, 1}, {128, 1}, {129, 1}, {3000, 1}};
+const std::vector<CudaSequence> kChoosingPrompts{{150, 150}, {300, 17}, {2, 2}, {1, 1}, {64, 64}, {513, 40}};
 
 TEST_F(CudaChosenAttention, DecodesAndPrefills) {
   for (const DType kv : {DType::bf16, DType::f16}) {
     for (const int32_t heads : {1, 15, 16, 33, 64, 128}) {
       for (const int32_t most : {1, 64, 130}) {
-        expect_chosen(chosen_shape(heads, most, kv), kOneByOne, static_cast<int32_t>(kOneByOne.size()));
-        expect_chosen(chosen_shape(heads, most, kv), kPrompts, 0);
+        expect_chosen(chosen_shape(heads, most, kv), kChoosingOneByOne,
+                      static_cast<int32_t>(kChoosingOneByOne.size()));
+        expect_chosen(chosen_shape(heads, most, kv), kChoosingPrompts, 0);
       }
       expect_chosen(chosen_shape(heads, 2048, kv), {{5000, 1}}, 1);  // keys in many parts
     }
