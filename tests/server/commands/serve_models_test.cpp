@@ -81,7 +81,8 @@ TEST(ServeModelsTest, NamesMapInOrder) {
   EXPECT_EQ(text_with(port, "small"), text_alone(kSyntheticName, kSyntheticName));
   EXPECT_EQ(complete_with(port, kSyntheticName).status, 404);
   std::vector<std::string> names;
-  for (const Json& model : Json::parse(RawClient(port).request("GET", "/v1/models").body)["data"])
+  const Json answer = Json::parse(RawClient(port).request("GET", "/v1/models").body);
+  for (const Json& model : answer["data"])
     names.push_back(model["id"]);
   EXPECT_THAT(names, testing::ElementsAre("large", "small"));
 }
