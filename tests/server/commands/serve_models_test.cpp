@@ -129,7 +129,7 @@ TEST_F(ServeModelFilesTest, AModelThatHasNoRoomIsToldSo) {
   const auto refused = complete_with(port, "a");
   EXPECT_EQ(refused.status, 503);
   EXPECT_THAT(refused.body, HasSubstr("`a` needs"));
-  EXPECT_THAT(refused.body, HasSubstr("3000000"));
+  EXPECT_THAT(refused.body, HasSubstr("3145728"));
   EXPECT_THAT(process.log(), HasSubstr("a model needs more memory"));
 }
 
