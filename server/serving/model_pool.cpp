@@ -187,8 +187,8 @@ ModelPool::Model* ModelPool::next_to_load() {
 /// same order.
 ModelPool::Model* ModelPool::next_to_unload() {
   const auto order = [](const Model& model) {
-    return std::tuple(!model.served->uses().none(), !model.makes_room,
-                      model.served->uses().last_request_ns());
+    const ModelUses& uses = model.served->uses();
+    return std::tuple(uses.has_requests(), !model.makes_room, uses.last_request_ns());
   };
   Model* next = nullptr;
   for (Model& model : models_)

@@ -18,18 +18,21 @@ class ModelUses {
   /// The model is in use until the last copy of the result goes. `is_request`: last_request_ns() tells of it.
   std::shared_ptr<const void> hold(bool is_request) const {
     ++state_->count;
+    if (is_request) ++state_->num_requests;
     return {nullptr, [state = state_, is_request](const void*) {
               if (is_request) state->last_request_ns = now_ns();
+              if (is_request) --state->num_requests;
               --state->count;
             }};
   }
   bool none() const { return state_->count == 0; }
+  bool has_requests() const { return state_->num_requests > 0; }
   /// When the last request ended; before that, when this was made.
   int64_t last_request_ns() const { return state_->last_request_ns; }
 
  private:
   struct State {
-    std::atomic<int64_t> count{0};
+    std::atomic<int64_t> count{0}, num_requests{0};
     std::atomic<int64_t> last_request_ns{now_ns()};
   };
   const std::shared_ptr<State> state_ = std::make_shared<State>();

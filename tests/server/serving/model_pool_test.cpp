@@ -103,7 +103,8 @@ TEST(ModelPoolTest, ListsSayWhichModelsAreLoaded) {
   PoolServer server({{.name = "a"}, {.name = "b", .before_load = gate.hook()}}, at_most(2));
   const auto names_at = [&](const char* path) {
     std::set<std::string> names;
-    for (const Json& model : Json::parse(server.connect().request("GET", path).body)["models"])
+    const Json answer = Json::parse(server.connect().request("GET", path).body);
+    for (const Json& model : answer["models"])
       names.insert(model["name"]);
     return names;
   };
@@ -422,7 +423,7 @@ TEST(ModelPoolTest, EachModelHasItsProfileAndMetrics) {
   page.receive_until("data: ");
   for (const char* model : {"a", "c"})
     EXPECT_EQ(server.complete(body_for(model, kPrompt, 5)).status, 200);
-  EXPECT_EQ(server.status("b"), "unloaded");
+  ASSERT_EQ(server.status("b"), "unloaded");
   page.receive_until("\r\n0\r\n\r\n");
   EXPECT_EQ(server.connect().request("POST", "/stop_profile?model=b").status, 409);
   EXPECT_EQ(server.metric("minfer:model_loaded", "b"), 0.0);
