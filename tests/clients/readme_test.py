@@ -36,6 +36,7 @@ NOT_RUN = {
     "haproxy -f scripts/packaging/haproxy.cfg": "tests/replicas/haproxy_test.py",
     "minfer bench -m synthetic:llama-3.1-8b": "scripts/gpu/gpu_test.sh",
     "minfer serve llama.gguf --tensor-parallel-size": "scripts/gpu/gpu_test.sh ranks",
+    "minfer serve --model llama.gguf --model": "tests/server/commands/serve_models_test.cpp",
 }
 
 
