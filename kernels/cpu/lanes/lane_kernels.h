@@ -37,8 +37,8 @@ struct AttentionTile {
 
 /// Scores of the keys at positions [begin, end) of one query token (ChooseKeysArgs), for one thread.
 struct KeyScoreTile {
-  AttentionTile query;  ///< one token: q, scale, kv, blocks and scratch alone
-  int32_t heads = 0;    ///< any number of them, side by side in q
+  AttentionTile query;             ///< one token: q, scale, kv, blocks and scratch alone
+  int32_t heads = 0;               ///< any number of them, side by side in q
   const float* weights = nullptr;  ///< [heads]
   int32_t begin = 0, end = 0;
   float* scores = nullptr;  ///< [end - begin]

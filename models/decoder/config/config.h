@@ -60,7 +60,8 @@ struct LayerConfig {
   bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
   int32_t kv_of = kOwn;  ///< an earlier layer, whose keys and values this one reads instead of its own
   int32_t ffn_size = 0;  ///< of a dense layer, if it differs from the model's; else 0
-  bool takes_choice = false;  ///< attends to the keys that the last layer before it with ModelConfig::indexer chose
+  bool takes_choice =
+      false;  ///< attends to the keys that the last layer before it with ModelConfig::indexer chose
   std::optional<LayerHeads> heads = {};  ///< set if they differ from the model's
 
   bool has_state() const { return is_delta_net || is_short_conv || is_mamba; }
@@ -111,7 +112,7 @@ struct ModelConfig {
   int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
   int32_t head_size = 0;     ///< as attention sees it; latent: of a row of the cache, kv_rank + rotary_size
   LatentAttention latent = {};
-  Indexer indexer = {};  ///< of latent attention
+  Indexer indexer = {};          ///< of latent attention
   DeltaNetShape delta_net = {};  ///< of the layers that are delta nets, or Mamba-2
   int32_t conv_size = 0;         ///< of the short convolutions: number of inputs of each
   int32_t conv_channels = 0;     ///< number of channels: the hidden size, or a share of it
