@@ -25,7 +25,6 @@ extern "C" const char* __tsan_default_suppressions() {
 namespace minfer {
 namespace {
 
-using Json = nlohmann::json;
 using testing::HasSubstr;
 
 KvEventBatch sample_events() {
@@ -41,8 +40,9 @@ KvEventBatch sample_events() {
 }
 
 TEST(KvEventEncoder, NamesFieldsAsVllmDoes) {
-  const Json batch = Json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::map));
-  EXPECT_EQ(batch, Json::parse(R"([1.5, [
+  const nlohmann::json batch =
+      nlohmann::json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::map));
+  EXPECT_EQ(batch, nlohmann::json::parse(R"([1.5, [
     {"type": "AllBlocksCleared"},
     {"type": "BlockStored", "block_hashes": [18364758544493064720, 300], "parent_block_hash": null,
      "token_ids": [1, 70000, 200, 3], "block_size": 2, "lora_id": null, "medium": "GPU", "lora_name": null},
@@ -52,8 +52,9 @@ TEST(KvEventEncoder, NamesFieldsAsVllmDoes) {
 }
 
 TEST(KvEventEncoder, PutsFieldsInVllmsOrder) {
-  const Json batch = Json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::array));
-  EXPECT_EQ(batch, Json::parse(R"([1.5, [
+  const nlohmann::json batch =
+      nlohmann::json::from_msgpack(encode_kv_events(sample_events(), 1.5, KvEventFormat::array));
+  EXPECT_EQ(batch, nlohmann::json::parse(R"([1.5, [
     ["AllBlocksCleared"],
     ["BlockStored", [18364758544493064720, 300], null, [1, 70000, 200, 3], 2, null, "GPU", null],
     ["BlockStored", [5], 17, [4, 5], 2, null, "GPU", null],
@@ -154,7 +155,7 @@ TEST(KvEventPublisher, ReplaysWhatWasMissed) {
       continue;
     }
     EXPECT_EQ(frames[1], number(expected));
-    EXPECT_EQ(Json::from_msgpack(frames[2])[1][0]["block_hashes"], Json({expected}));
+    EXPECT_EQ(nlohmann::json::from_msgpack(frames[2])[1][0]["block_hashes"], nlohmann::json({expected}));
   }
 }
 
@@ -199,7 +200,8 @@ TEST(KvEventPublisher, AFullQueueLeavesAGapAndThenTheWhole) {
       batch_number = batch_number << 8 | static_cast<uint8_t>(byte);
     has_gap = n > 0 && batch_number != last + 1;
     if (has_gap) {
-      EXPECT_EQ(Json::from_msgpack(frames[2])[1][0], Json({{"type", "AllBlocksCleared"}}));
+      EXPECT_EQ(nlohmann::json::from_msgpack(frames[2])[1][0],
+                nlohmann::json({{"type", "AllBlocksCleared"}}));
     }
     last = batch_number;
   }
