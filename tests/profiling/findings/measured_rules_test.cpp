@@ -21,12 +21,10 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr const char* kResults = "tests/benchmarks/results/";
 
-Json measured_rules() {
-  return Json::parse(std::ifstream(source_path("profiling/findings/measured_rules.json")));
+nlohmann::json measured_rules() {
+  return nlohmann::json::parse(std::ifstream(source_path("profiling/findings/measured_rules.json")));
 }
 
 /// The output of git in the source tree; nothing: it failed.
@@ -91,7 +89,7 @@ int changed_tokens(const std::string& diff, const std::vector<std::string>& fold
 
 TEST(MeasuredRules, NameEachRuleAndOnlyThose) {
   std::set<std::string> named, known;
-  for (const Json& row : measured_rules())
+  for (const nlohmann::json& row : measured_rules())
     named.insert(row.at("rule"));
   for (const std::span<const Rule> rules : all_rules()) {
     for (const Rule& rule : rules)
@@ -102,7 +100,7 @@ TEST(MeasuredRules, NameEachRuleAndOnlyThose) {
 
 TEST(MeasuredRules, EachHasItsResultOrSaysWhyThereIsNone) {
   std::set<std::pair<std::string, bool>> measured, pairs;
-  for (const Json& row : measured_rules()) {
+  for (const nlohmann::json& row : measured_rules()) {
     if (row.contains("not_measured")) {
       EXPECT_FALSE(row.at("not_measured").get<std::string>().empty()) << row;
       EXPECT_FALSE(row.contains("result")) << row;
@@ -112,7 +110,7 @@ TEST(MeasuredRules, EachHasItsResultOrSaysWhyThereIsNone) {
     std::ifstream file(path);
     bool has_pair = false;
     for (std::string line; std::getline(file, line);) {
-      const Json result = Json::parse(line);
+      const nlohmann::json result = nlohmann::json::parse(line);
       has_pair = has_pair || (result.at("first") == row.at("rule") && result.contains("real_gain"));
     }
     EXPECT_TRUE(has_pair) << row << ": " << path << " has no pair of it";
@@ -125,7 +123,7 @@ TEST(MeasuredRules, EachHasItsResultOrSaysWhyThereIsNone) {
 
 TEST(MeasuredRules, NameTheCommitOfTheirResult) {
   if (!git("rev-parse --verify HEAD~400")) GTEST_SKIP() << "no git history here";
-  for (const Json& row : measured_rules()) {
+  for (const nlohmann::json& row : measured_rules()) {
     if (row.contains("not_measured")) continue;
     const std::string commit = row.at("commit"), file = row.at("result");
     const auto last = git(fmt::format("log -1 --format=%H -- {}{}", kResults, file));
@@ -139,7 +137,7 @@ TEST(MeasuredRules, NameTheCommitOfTheirResult) {
 /// "unaffected": {"commit": the change, "why": ...} to its row; or write "overtaken" until somebody has the device.
 TEST(MeasuredRules, AreNoOlderThanTheKernelsThatTheySpeakOf) {
   std::map<std::string, std::string> diffs;
-  for (const Json& row : measured_rules()) {
+  for (const nlohmann::json& row : measured_rules()) {
     if (row.contains("not_measured") || row.at("kernels").empty()) continue;
     const auto folders = row.at("kernels").get<std::vector<std::string>>();
     for (const std::string& folder : folders)

@@ -17,15 +17,14 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::json;
 using test::JsonSchema;
 
 std::filesystem::path source(const std::string& path) {
   return std::filesystem::path(source_path("")) / path;
 }
 
-Json load_schema(const std::string& name = "step.schema.json") {
-  return Json::parse(std::ifstream(source("profiling/json/" + name)));
+nlohmann::json load_schema(const std::string& name = "step.schema.json") {
+  return nlohmann::json::parse(std::ifstream(source("profiling/json/" + name)));
 }
 
 std::string sample_text(ProfileDetail detail) {
@@ -55,12 +54,12 @@ std::string sample_text(ProfileDetail detail) {
   return text;
 }
 
-Json sample_line(size_t line) {
+nlohmann::json sample_line(size_t line) {
   std::istringstream lines(sample_text(ProfileDetail::layer));
   std::string text;
   for (size_t i = 0; i <= line; ++i)
     std::getline(lines, text);
-  return Json::parse(text);
+  return nlohmann::json::parse(text);
 }
 
 TEST(StepSchema, EveryWrittenLineIsValid) {
@@ -69,7 +68,7 @@ TEST(StepSchema, EveryWrittenLineIsValid) {
     std::istringstream lines(sample_text(detail));
     int count = 0;
     for (std::string line; std::getline(lines, line); ++count)
-      EXPECT_EQ(validator.check(Json::parse(line)), "") << line;
+      EXPECT_EQ(validator.check(nlohmann::json::parse(line)), "") << line;
     EXPECT_EQ(count, 9);
   }
 }
@@ -77,18 +76,18 @@ TEST(StepSchema, EveryWrittenLineIsValid) {
 // The control: lines that break the schema do not pass.
 TEST(StepSchema, WrongLinesAreNot) {
   const JsonSchema validator(load_schema());
-  const auto broken = [&](size_t line, const char* pointer, const Json& value) {
-    Json json = sample_line(line);
-    json[Json::json_pointer(pointer)] = value;
+  const auto broken = [&](size_t line, const char* pointer, const nlohmann::json& value) {
+    nlohmann::json json = sample_line(line);
+    json[nlohmann::json::json_pointer(pointer)] = value;
     return !validator.check(json).empty();
   };
   EXPECT_TRUE(broken(0, "/header/tier", 3));
-  EXPECT_TRUE(broken(0, "/header/tiers", Json::array({0, 3})));
-  EXPECT_TRUE(broken(0, "/header/tiers", Json::array()));
+  EXPECT_TRUE(broken(0, "/header/tiers", nlohmann::json::array({0, 3})));
+  EXPECT_TRUE(broken(0, "/header/tiers", nlohmann::json::array()));
   EXPECT_TRUE(broken(0, "/header/ops/0/kind", "conv"));
   EXPECT_TRUE(broken(0, "/header/options/threads", 2));
-  EXPECT_TRUE(broken(1, "/grid", Json::array({1, 1})));
-  EXPECT_TRUE(broken(1, "/block", Json::array({1, 1, 1, 1})));
+  EXPECT_TRUE(broken(1, "/grid", nlohmann::json::array({1, 1})));
+  EXPECT_TRUE(broken(1, "/block", nlohmann::json::array({1, 1, 1, 1})));
   EXPECT_TRUE(broken(1, "/limiter", "luck"));
   EXPECT_TRUE(broken(1, "/reads_ahead_bytes", 0));
   EXPECT_TRUE(broken(0, "/header/cache_bytes", 0));
@@ -100,11 +99,11 @@ TEST(StepSchema, WrongLinesAreNot) {
   EXPECT_TRUE(broken(3, "/idle/host_us", -1.0));
   EXPECT_TRUE(broken(3, "/ops/0/bound", "network"));
   EXPECT_TRUE(broken(3, "/ops/0/calls", 0));
-  EXPECT_TRUE(broken(3, "/ops/0/launches", Json::array({-1})));
+  EXPECT_TRUE(broken(3, "/ops/0/launches", nlohmann::json::array({-1})));
   EXPECT_TRUE(broken(3, "/host_us/nap", 1.0));
-  EXPECT_TRUE(broken(3, "/layers", Json::array()));
-  EXPECT_TRUE(broken(3, "/header", Json::object()));
-  Json without_step = sample_line(3);
+  EXPECT_TRUE(broken(3, "/layers", nlohmann::json::array()));
+  EXPECT_TRUE(broken(3, "/header", nlohmann::json::object()));
+  nlohmann::json without_step = sample_line(3);
   without_step.erase("step");
   EXPECT_NE(validator.check(without_step), "");
 }
@@ -120,16 +119,16 @@ TEST(StepSchema, MemoryLinesAreValid) {
   header.asked.counters = true;
   std::string text;
   append_header_line(text, header);
-  EXPECT_EQ(validator.check(Json::parse(text)), "") << text;
-  EXPECT_EQ(Json::parse(text)["header"]["tier"], 2);
-  EXPECT_EQ(Json::parse(text)["header"]["tiers"], Json::array({0, 2}));
+  EXPECT_EQ(validator.check(nlohmann::json::parse(text)), "") << text;
+  EXPECT_EQ(nlohmann::json::parse(text)["header"]["tier"], 2);
+  EXPECT_EQ(nlohmann::json::parse(text)["header"]["tiers"], nlohmann::json::array({0, 2}));
   text.clear();
   append_memory_line(text, memory, 12'345);
-  Json line = Json::parse(text);
+  nlohmann::json line = nlohmann::json::parse(text);
   EXPECT_EQ(validator.check(line), "") << text;
   line["memory"]["parts"][0]["place"] = "attic";
   EXPECT_NE(validator.check(line), "");
-  line = Json::parse(text);
+  line = nlohmann::json::parse(text);
   line["when"] = "never";
   EXPECT_NE(validator.check(line), "");
 }
@@ -153,19 +152,19 @@ TEST(KernelSchema, EveryWrittenLineIsValid) {
   std::istringstream lines(kernel_text());
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count)
-    EXPECT_EQ(validator.check(Json::parse(line)), "") << line;
+    EXPECT_EQ(validator.check(nlohmann::json::parse(line)), "") << line;
   EXPECT_EQ(count, 14);
 }
 
 TEST(KernelSchema, WrongLinesAreNot) {
   const JsonSchema validator(load_schema("kernel.schema.json"));
-  const auto broken = [&](int line, const char* pointer, const Json& value) {
+  const auto broken = [&](int line, const char* pointer, const nlohmann::json& value) {
     std::istringstream lines(kernel_text());
     std::string text;
     for (int i = 0; i <= line; ++i)
       std::getline(lines, text);
-    Json json = Json::parse(text);
-    json[Json::json_pointer(pointer)] = value;
+    nlohmann::json json = nlohmann::json::parse(text);
+    json[nlohmann::json::json_pointer(pointer)] = value;
     return !validator.check(json).empty();
   };
   EXPECT_FALSE(broken(0, "/range/dropped", 3));
@@ -174,7 +173,7 @@ TEST(KernelSchema, WrongLinesAreNot) {
   EXPECT_TRUE(broken(0, "/range/attribution/ops/0/runs", 0));
   EXPECT_TRUE(broken(0, "/range/more", 1));
   EXPECT_TRUE(broken(0, "/range/idle/device/gaps", 0));
-  EXPECT_TRUE(broken(0, "/range/idle/fate", Json::object()));
+  EXPECT_TRUE(broken(0, "/range/idle/fate", nlohmann::json::object()));
   EXPECT_TRUE(broken(0, "/range/strangers/0/outside", -1));
   EXPECT_TRUE(broken(1, "/traced_step/missing", -1));
   EXPECT_TRUE(broken(1, "/traced_step/more", 1));
@@ -184,7 +183,7 @@ TEST(KernelSchema, WrongLinesAreNot) {
   EXPECT_TRUE(broken(3, "/us", "long"));
   EXPECT_TRUE(broken(3, "/layer", -2));
   EXPECT_TRUE(broken(3, "/gap_cause", "fate"));
-  EXPECT_TRUE(broken(3, "/range", Json::object()));
+  EXPECT_TRUE(broken(3, "/range", nlohmann::json::object()));
   EXPECT_TRUE(broken(3, "/schema", "minfer.kernel/2"));
 }
 

@@ -18,8 +18,6 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::json;
-
 EndedRequest request(int number, int64_t length_ns) {
   EndedRequest ended;
   ended.id = "request-" + std::to_string(number);
@@ -45,13 +43,13 @@ std::string text_of_profile(const std::vector<StepSummary>& steps,
   return text;
 }
 
-Json document_of(const std::string& text) {
+nlohmann::json document_of(const std::string& text) {
   std::istringstream stream(text);
   PageProfile page;
   const std::string note = read_profile(stream, "run", page);
   std::istringstream again(text);
   read_profile(again, "run", *page.second_reading());
-  return Json::parse(page.json("run.jsonl", note));
+  return nlohmann::json::parse(page.json("run.jsonl", note));
 }
 
 TEST(PageProfile, HoldsWhatRanksDid) {
@@ -69,7 +67,7 @@ TEST(PageProfile, HoldsWhatRanksDid) {
                                  .computed_ns = 5'000 + 1'000 * rank});
     }
   }
-  const Json ranks = document_of(text).at("report").at("ranks");
+  const nlohmann::json ranks = document_of(text).at("report").at("ranks");
   ASSERT_EQ(ranks.at("ranks").size(), 2u);
   EXPECT_EQ(ranks.at("ranks").at(1).at("steps"), 4);
   EXPECT_EQ(ranks.at("skew_us"), 1.0);
@@ -78,32 +76,33 @@ TEST(PageProfile, HoldsWhatRanksDid) {
 
 TEST(PageProfile, HoldsTheReportAndTheView) {
   const std::string text = text_of_profile(test::sample_steps(9));
-  const Json page = document_of(text);
+  const nlohmann::json page = document_of(text);
   EXPECT_EQ(page.at("schema"), "minfer.page/1");
   EXPECT_EQ(page.at("file").at("name"), "run.jsonl");
   std::istringstream stream(text);
   const ProfileFile file = read_profile(stream, "run");
-  Json report = Json::parse(render_report(file, {.format = ReportFormat::json, .top = 0}));
-  report.at("launches") = Json::array();
+  nlohmann::json report =
+      nlohmann::json::parse(render_report(file, {.format = ReportFormat::json, .top = 0}));
+  report.at("launches") = nlohmann::json::array();
   EXPECT_EQ(page.at("report"), report);
   EXPECT_EQ(page.at("view"),
-            Json::parse(
+            nlohmann::json::parse(
                 render_report(file, {.format = ReportFormat::json, .view = ReportView::top_down, .top = 0})));
 }
 
 TEST(PageProfile, HoldsTheSteps) {
   const std::vector<StepSummary> steps = test::sample_steps(9);
-  const Json strip = document_of(text_of_profile(steps)).at("strip");
+  const nlohmann::json strip = document_of(text_of_profile(steps)).at("strip");
   ASSERT_EQ(strip.at("steps").size(), 9u);
   for (size_t i = 0; i < steps.size(); ++i) {
-    const Json& step = strip.at("steps")[i];
+    const nlohmann::json& step = strip.at("steps")[i];
     EXPECT_EQ(step.at("step"), steps[i].step);
     EXPECT_NEAR(step.at("wall_us").get<double>(), steps[i].wall_us, 0.06);
     EXPECT_EQ(step.at("batch")[3], steps[i].batch.shape.decode_tokens);
     EXPECT_EQ(step.at("host_us").size(), strip.at("host").size());
     ASSERT_EQ(step.at("ops").size(), steps[i].ops.size());
     for (size_t op = 0; op < steps[i].ops.size(); ++op) {
-      const Json& found = step.at("ops")[op];
+      const nlohmann::json& found = step.at("ops")[op];
       EXPECT_EQ(strip.at("ops")[found[0].get<size_t>()], steps[i].ops[op].op);
       EXPECT_EQ(found[1], steps[i].ops[op].calls);
       EXPECT_NEAR(found[2].get<double>(), steps[i].ops[op].us, 0.006);
@@ -117,7 +116,7 @@ TEST(PageProfile, HoldsTheLongestRequestsByArrival) {
   const int count = static_cast<int>(PageProfile::kMostRequests) + 50;
   for (int i = 0; i < count; ++i)
     requests.push_back(request(i, i % 2 == 0 && i < 100 ? 5'000 : 9'000));
-  const Json page = document_of(text_of_profile(test::sample_steps(3), requests));
+  const nlohmann::json page = document_of(text_of_profile(test::sample_steps(3), requests));
   EXPECT_EQ(page.at("file").at("requests"), count);
   ASSERT_EQ(page.at("requests").size(), PageProfile::kMostRequests);
   EXPECT_EQ(page.at("requests")[0].at("id"), "request-1") << "the fifty short ones are left out";
@@ -133,8 +132,9 @@ TEST(PageProfile, RequestsHaveTheirWaterfalls) {
   const test::TemporaryDirectory directory;
   const std::filesystem::path path = directory.path() / "run.jsonl";
   std::ofstream(path) << text;
-  const Json told = Json::parse(slow_requests_json(slow_requests(path, RequestOrder::e2e, 10)));
-  const Json page = document_of(text);
+  const nlohmann::json told =
+      nlohmann::json::parse(slow_requests_json(slow_requests(path, RequestOrder::e2e, 10)));
+  const nlohmann::json page = document_of(text);
   ASSERT_EQ(told.at("slowest").size(), 2u);
   EXPECT_EQ(told.at("slowest")[0].at("known_steps"), 3);
   for (size_t i = 0; i < 2; ++i) {
@@ -145,7 +145,7 @@ TEST(PageProfile, RequestsHaveTheirWaterfalls) {
 
 TEST(PageProfile, ACutFileIsShownToItsLastWholeLine) {
   const std::string text = text_of_profile(test::sample_steps(9));
-  const Json page = document_of(text.substr(0, text.size() - 20));
+  const nlohmann::json page = document_of(text.substr(0, text.size() - 20));
   EXPECT_EQ(page.at("strip").at("steps").size(), 8u);
   EXPECT_EQ(page.at("file").at("note"), page.at("report").at("note"));
   EXPECT_NE(page.at("file").at("note"), "");

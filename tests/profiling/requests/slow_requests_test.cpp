@@ -16,7 +16,6 @@
 namespace minfer {
 namespace {
 
-using Json = nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -76,12 +75,14 @@ class SlowRequestsTest : public testing::Test {
       ids.push_back(sum.request.id);
     return ids;
   }
-  static Json json_of(const SlowRequests& found) { return Json::parse(slow_requests_json(found)); }
+  static nlohmann::json json_of(const SlowRequests& found) {
+    return nlohmann::json::parse(slow_requests_json(found));
+  }
   /// The parts of the first request, in milliseconds.
   static std::map<std::string, double> parts_of(const SlowRequests& found) {
     std::map<std::string, double> parts;
-    const Json document = json_of(found);
-    for (const Json& row : document["slowest"][0]["waterfall"])
+    const nlohmann::json document = json_of(found);
+    for (const nlohmann::json& row : document["slowest"][0]["waterfall"])
       parts[row["part"]] = row["us"].get<double>() * 1e-3;
     return parts;
   }
@@ -125,8 +126,8 @@ TEST_F(SlowRequestsTest, ARequestsTimeIsDividedByTheStepsThatServedIt) {
       {"decode.skipped", 5}, {"decode.rest", 15}};
   EXPECT_EQ(parts_of(slow), expected);
   std::map<std::string, int64_t> counts;
-  const Json document = json_of(slow);
-  for (const Json& row : document["slowest"][0]["waterfall"])
+  const nlohmann::json document = json_of(slow);
+  for (const nlohmann::json& row : document["slowest"][0]["waterfall"])
     counts[row["part"]] = row["steps"];
   EXPECT_EQ(counts["prefill.steps"], 2);
   EXPECT_EQ(counts["decode.alone"], 4);
@@ -136,7 +137,7 @@ TEST_F(SlowRequestsTest, ARequestsTimeIsDividedByTheStepsThatServedIt) {
 
 TEST_F(SlowRequestsTest, ItsLongestGapsSayWhy) {
   run_a();
-  const Json gaps = json_of(found(RequestOrder::e2e))["slowest"][0]["gaps"];
+  const nlohmann::json gaps = json_of(found(RequestOrder::e2e))["slowest"][0]["gaps"];
   ASSERT_EQ(gaps.size(), 3u);
   EXPECT_EQ(gaps[0]["step"], 8);
   EXPECT_EQ(gaps[0]["us"], 30'000);
@@ -157,7 +158,7 @@ TEST_F(SlowRequestsTest, ItsLongestGapsSayWhy) {
 TEST_F(SlowRequestsTest, AStepThatNothingExplainsIsHeldAgainstTheOthers) {
   run_a();
   steps.back() = slow_step(10, 1115, 1135, {"a"});
-  const Json gaps = json_of(found(RequestOrder::e2e))["slowest"][0]["gaps"];
+  const nlohmann::json gaps = json_of(found(RequestOrder::e2e))["slowest"][0]["gaps"];
   EXPECT_EQ(gaps[2]["step"], 10);
   EXPECT_THAT(
       gaps[2]["why"].get<std::string>(),
