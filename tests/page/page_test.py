@@ -360,7 +360,9 @@ def run(arguments: argparse.Namespace, program: str, folder: str) -> None:
                 eventually(check_picture, page, dark, path=picture(f"live-{width}-{name}"))
         check_hidden(page, server)
         check_pause(page, server)
-        check_no_errors(page)
+        # The server cuts off a browser that reads nothing for 30 s, as one beside much other work may. The page connects again:
+        # check_pause() saw it live.
+        check_no_errors(page, allowed="ERR_INCOMPLETE_CHUNKED_ENCODING")
         check_without_server(page, server, arguments.minfer, folder)
         page.errors.clear()
         check_ranks_of_server(page, arguments, folder, picture)
