@@ -274,8 +274,10 @@ void ModelTensors::take_experts(int32_t layer, const std::string& blk, LayerWeig
   w.router = matrix(blk + "ffn_gate_inp.weight", count, hidden());
   const Dimension latent{config_.expert_latent_size, "moe_latent_size"};
   const Dimension outer = latent.size > 0 ? latent : hidden();
+  // CUDA's kernels for many routes read gate and up of an expert in one copy, so up lies behind gate.
+  if (architecture.has_gate) w.gate = matrix(blk + "ffn_gate_exps.weight", size, outer, count);
   w.up = matrix(blk + "ffn_up_exps.weight", size, outer, count);
-  w.gate = architecture.has_gate ? matrix(blk + "ffn_gate_exps.weight", size, outer, count) : w.up;
+  if (!architecture.has_gate) w.gate = w.up;
   w.down = matrix(blk + "ffn_down_exps.weight", outer, size, count);
   if (latent.size > 0) {
     w.latent_down = matrix(blk + "ffn_latent_down.weight", latent, hidden());

@@ -1,11 +1,13 @@
 // The tensors of a file that load_weights uses, and its refusals.
 #include "models/decoder/weights/weights.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/half.h"
 #include "tests/support/models/tiny_model.h"
 #include "tests/support/temporary_directory.h"
@@ -52,6 +54,43 @@ TEST_F(LoadWeights, TakesEveryArchitecture) {
     EXPECT_EQ(static_cast<bool>(weights.layers.back().router), experts > 0) << architecture.name;
   }
   EXPECT_EQ(load(tiny_model("llama", 4)).layers[0].gate.count, 4) << "Mixtral";
+}
+
+/// Keeps the order in which matrices are loaded. On a GPU they lie in that order.
+class OrderOfLoading final : public cpu::CpuBackend {
+ public:
+  OrderOfLoading() : CpuBackend(1) {}
+  Weight load(const HostTensor& tensor) override {
+    Weight weight = CpuBackend::load(tensor);
+    loaded_.push_back(weight.data);
+    return weight;
+  }
+  ptrdiff_t place(const Weight& weight) const {
+    return std::ranges::find(loaded_, weight.data) - loaded_.begin();
+  }
+
+ private:
+  std::vector<const void*> loaded_;
+};
+
+TEST_F(LoadWeights, LoadsUpBehindGate) {
+  const auto check = [&](const std::string& name, int32_t experts) {
+    auto backend = std::make_unique<OrderOfLoading>();
+    const OrderOfLoading& order = *backend;
+    backend_ = std::move(backend);
+    for (const LayerWeights& layer : load(tiny_model(name, experts)).layers) {
+      if (layer.gate) {
+        EXPECT_LT(order.place(layer.gate), order.place(layer.up)) << name;
+      }
+      if (layer.shared_gate) {
+        EXPECT_LT(order.place(layer.shared_gate), order.place(layer.shared_up)) << name;
+      }
+    }
+  };
+  check("llama", 4);  // Mixtral
+  for (const Architecture& architecture : known_architectures())
+    if (architecture.has_gate)
+      check(std::string(architecture.name), architecture.expert_layers == ExpertLayers::always ? 4 : 0);
 }
 
 TEST_F(LoadWeights, TiesTheOutputToTheEmbeddingWhereThereIsNone) {
