@@ -61,7 +61,8 @@ __device__ __forceinline__ void decay_rows(const RuleParams& p, const RuleBlock&
                                            const RuleThread& place, RuleSums& shared,
                                            RuleState<kQuads>& state) {
   for (auto row = static_cast<int32_t>(threadIdx.x); row < RuleTile<kQuads>::kKeys; row += kRuleThreads)
-    shared.decays[row] = row < p.key_size ? decay_of_row(p, block.head, token, row) : 1.0f;
+    shared.decays[row] =
+        row < p.key_size ? decay_of_row(p, block.head, block.alphas(p, token)[row], row) : 1.0f;
   __syncthreads();
   float decays[4 * kQuads];
   load_rows<kQuads, true>(shared.decays, RuleTile<kQuads>::kKeys, place, decays);
@@ -78,7 +79,7 @@ __device__ void run_one(const RuleParams& p, const RuleBlock& block, int64_t tok
   load_rows<kQuads, kAligned>(block.k(p, token), p.key_size, place, k);
   load_rows<kQuads, kAligned>(block.q(p, token), p.key_size, place, q);
   const float4 v = load_quad<kAligned>(block.v(p, token), place.column, columns);
-  const RuleGates gates = kRows ? RuleGates{1.0f, strength_of_rows(p, block.head, token)}
+  const RuleGates gates = kRows ? RuleGates{1.0f, sigmoid(beta_of_rows(p, block.head, token))}
                                 : RawGates::load(p, block.head, token).gates(p, block.head);
   float dot = 0.0f;
 #pragma unroll
@@ -269,7 +270,8 @@ void delta_rule(Launch& launch, const ForwardBatch& batch, const DeltaRuleArgs& 
                           .column_blocks = (shape.value_size + kRuleColumns - 1) / kRuleColumns};
   const bool is_aligned =
       shape.value_size % kRuleColumns == 0 && has_aligned_quads(params.qkv, params.stride) &&
-      has_aligned_quads(params.out, params.out_stride) && has_aligned_quads(params.state, 0);
+      has_aligned_quads(params.out, params.out_stride) && has_aligned_quads(params.state, 0) &&
+      has_aligned_quads(params.alphas, params.alphas != nullptr ? params.alpha_stride : 0);
   // With as many tokens as sequences, each sequence has one token (see LaunchSizes).
   const bool has_many = batch.num_tokens != batch.num_sequences;
   if (shape.key_size <= RuleTile<1>::kKeys) return launch_rule<1>(launch, params, is_aligned, has_many);

@@ -60,6 +60,10 @@ struct RuleBlock {
   __device__ __forceinline__ const float* v(const RuleParams& p, int64_t token) const {
     return p.qkv + token * p.stride + 2 * p.key_heads * p.key_size + head * p.value_size + first_column;
   }
+  /// Where rows decay: alphas of the head's rows.
+  __device__ __forceinline__ const float* alphas(const RuleParams& p, int64_t token) const {
+    return p.alphas + token * p.alpha_stride + head * p.key_size;
+  }
   __device__ __forceinline__ float* out(const RuleParams& p, int64_t token) const {
     return p.out + token * p.out_stride + head * p.value_size + first_column;
   }
@@ -214,13 +218,12 @@ struct RuleGates {
   float strength;
 };
 
-/// b of a token where rows have an a of their own, and the a of a row.
-__device__ __forceinline__ float strength_of_rows(const RuleParams& p, int32_t head, int64_t token) {
-  return sigmoid(p.gates[token * p.gate_stride + head]);
+/// Gates of a token where each row has its own a: b is the sigmoid of beta.
+__device__ __forceinline__ float beta_of_rows(const RuleParams& p, int32_t head, int64_t token) {
+  return p.gates[token * p.gate_stride + head];
 }
-__device__ __forceinline__ float decay_of_row(const RuleParams& p, int32_t head, int64_t token, int32_t row) {
-  const int32_t index = head * p.key_size + row;
-  return expf(p.decay[head] * softplus(p.alphas[token * p.alpha_stride + index] + p.dt_bias[index]));
+__device__ __forceinline__ float decay_of_row(const RuleParams& p, int32_t head, float alpha, int32_t row) {
+  return expf(p.decay[head] * softplus(alpha + p.dt_bias[head * p.key_size + row]));
 }
 
 /// The inputs of RuleGates.

@@ -38,25 +38,6 @@ struct RuleTile {
   RuleGates gates[kTileTokens];
 };
 
-/// Sums kCount values over lanes. A lane gets the sum of one value over the lanes that differ in the bits from kDistance
-/// down to 2 kDistance / kCount; these bits of the lane are the value's index. The recursion ends at kCount = 1.
-template <int kCount, int kDistance>
-__device__ __forceinline__ float scattered_sum(const float (&values)[kCount]) {
-  if constexpr (kCount == 1) {
-    return values[0];
-  } else {
-    const bool takes_upper = (static_cast<int>(threadIdx.x) & kDistance) != 0;
-    float sums[kCount / 2];
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      const float given = takes_upper ? values[i] : values[i + kCount / 2];
-      const float kept = takes_upper ? values[i + kCount / 2] : values[i];
-      sums[i] = kept + __shfl_xor_sync(kWholeWarp, given, kDistance);
-    }
-    return scattered_sum<kCount / 2, kDistance / 2>(sums);
-  }
-}
-
 /// Starts the copy of `size` elements, with zeros behind them up to `padded`; only zeros unless `is_there`.
 template <bool kAligned>
 __device__ __forceinline__ void stage_row(float* to, const float* from, int32_t size, int32_t padded,

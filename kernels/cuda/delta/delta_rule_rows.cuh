@@ -10,8 +10,8 @@
 // delta_rule_group.cuh and delta_rule_chunk.cuh do not exist. FLOPs: 7 for each element of the state and token, as with one decay.
 //
 //   one token     as in delta_rule.cu; the block makes the decays of all rows once, in shared memory
-//   many tokens   tiles of kRowTokens tokens: all threads make the decays of a tile; then each warp takes its eight columns, token after
-//                 token without a barrier. The next tile is copied meanwhile.
+//   many tokens   tiles of kRowTokens tokens: each warp takes its eight columns, token after token without a barrier, while the next tile is
+//                 copied; then all threads make the decays of that one.
 namespace minfer::cuda {
 
 inline constexpr int kRowTokens = 8;
@@ -27,23 +27,39 @@ struct RowsTile {
   float strength[kRowTokens];
 };
 
-/// Starts the copy of tokens [first, first + count) of the step, and makes their gates.
+/// Starts the copy of tokens [first, first + count) of the step; decays are alphas until make_decays(). Gives beta of the thread's token.
 template <int kQuads, bool kAligned>
-__device__ void stage_rows(const RuleParams& p, const RuleBlock& block, int64_t first, int32_t count,
-                           RowsTile<kQuads>& tile) {
+__device__ float stage_rows(const RuleParams& p, const RuleBlock& block, int64_t first, int32_t count,
+                            RowsTile<kQuads>& tile) {
   constexpr int32_t kKeys = RowsTile<kQuads>::kKeys;
   const auto thread = static_cast<int32_t>(threadIdx.x);
   for (int32_t t = thread / kWarpSize; t < count; t += kRuleWarps) {
     stage_row<kAligned>(tile.q[t], block.q(p, first + t), p.key_size, kKeys, true);
     stage_row<kAligned>(tile.k[t], block.k(p, first + t), p.key_size, kKeys, true);
     stage_row<kAligned>(tile.v[t], block.v(p, first + t), block.columns(p), kRuleColumns, true);
+    stage_row<kAligned>(tile.decays[t], block.alphas(p, first + t), p.key_size, kKeys, true);
   }
   commit_copies();
-  for (int32_t i = thread; i < count * kKeys; i += kRuleThreads) {
-    const int32_t t = i / kKeys, row = i % kKeys;
-    tile.decays[t][row] = row < p.key_size ? decay_of_row(p, block.head, first + t, row) : 1.0f;
+  return thread < count ? beta_of_rows(p, block.head, first + thread) : 0.0f;
+}
+
+/// Waits for a tile's copies and makes its gates. All threads call it; afterwards all of them see the tile.
+template <int kQuads>
+__device__ void make_gates(const RuleParams& p, const RuleBlock& block, int32_t count, float beta,
+                           RowsTile<kQuads>& tile) {
+  constexpr int32_t kKeys = RowsTile<kQuads>::kKeys;
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  wait_for_copies<0>();
+  __syncthreads();
+#pragma unroll
+  for (int32_t n = 0; n < kRowTokens * kKeys / kRuleThreads; ++n) {
+    const int32_t i = n * kRuleThreads + thread, t = i / kKeys, row = i % kKeys;
+    if (t >= count) break;
+    float& decay = tile.decays[t][row];
+    decay = row < p.key_size ? decay_of_row(p, block.head, decay, row) : 1.0f;
   }
-  if (thread < count) tile.strength[thread] = strength_of_rows(p, block.head, first + thread);
+  if (thread < count) tile.strength[thread] = sigmoid(beta);
+  __syncthreads();
 }
 
 /// A token's step by a warp, for its eight columns. Lanes with the same lowest bit have the same four columns; after the sums a lane has
@@ -90,19 +106,19 @@ __device__ void run_rows(const RuleParams& p, const RuleBlock& block, const Delt
   const int32_t columns = block.columns(p);
   const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize, own_column = place.column + lane / 8;
   const auto tokens_from = [&](int32_t first) { return min(kRowTokens, sequence.count - first); };
-  stage_rows<kQuads, kAligned>(p, block, sequence.first, tokens_from(0), tiles[0]);
+  const float first_beta = stage_rows<kQuads, kAligned>(p, block, sequence.first, tokens_from(0), tiles[0]);
+  make_gates<kQuads>(p, block, tokens_from(0), first_beta, tiles[0]);
   for (int32_t first = 0; first < sequence.count; first += kRowTokens) {
     const RowsTile<kQuads>& tile = tiles[first / kRowTokens % 2];
-    const int32_t count = tokens_from(first), next = first + kRowTokens;
-    wait_for_copies<0>();
-    __syncthreads();
-    if (next < sequence.count)  // into the tile that all warps have left
-      stage_rows<kQuads, kAligned>(p, block, sequence.first + next, tokens_from(next),
-                                   tiles[next / kRowTokens % 2]);
+    RowsTile<kQuads>& next = tiles[(first / kRowTokens + 1) % 2];  // all warps have left it
+    const int32_t count = tokens_from(first), next_count = max(tokens_from(first + kRowTokens), 0);
+    const float beta =
+        stage_rows<kQuads, kAligned>(p, block, sequence.first + first + kRowTokens, next_count, next);
     for (int32_t t = 0; t < count; ++t) {
       const float out = row_step<kQuads>(tile, t, place, state);
       if (lane % 8 < 2 && own_column < columns) block.out(p, sequence.first + first + t)[own_column] = out;
     }
+    make_gates<kQuads>(p, block, next_count, beta, next);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/delta/delta_ops.h"
 #include "kernels/cuda/delta/delta_sequence.h"
+#include "kernels/cuda/ptx/async_copy.cuh"
 #include "kernels/cuda/ptx/warp.cuh"
 
 // The state-space model of Mamba-2 (Dao & Gu 2024, arXiv:2405.21060; MambaScanArgs has the formulas), token after token, so that a result
@@ -15,7 +16,8 @@
 // A block takes kColumns columns of a head of a sequence; columns are independent. Four lanes of a warp share a column, and have four of
 // every 16 rows of the state each. They keep them in registers during all tokens of the step, so that a state is read and written once a
 // step. It is read before begin_kernel(), while the convolution runs. B, C, x, gates and steps come through shared memory, kTileTokens
-// tokens at a time. FLOPs: 5 for each element of the state and token.
+// tokens at a time; the next ones are copied while these are computed. Sums over the four lanes are made for kGroupTokens tokens at once,
+// so that each lane ends with the output of one of them. FLOPs: 5 for each element of the state and token.
 namespace minfer::cuda {
 namespace {
 
@@ -23,7 +25,8 @@ constexpr int kWarps = 4;
 constexpr int kColumnsOfWarp = 8;
 constexpr int kColumns = kWarps * kColumnsOfWarp;
 constexpr int kRowsOfLanes = 4 * kWarpSize / kColumnsOfWarp;
-constexpr int kTileTokens = 16;
+constexpr int kGroupTokens = kWarpSize / kColumnsOfWarp;
+constexpr int kTileTokens = 2 * kGroupTokens;
 static_assert(kColumns == kWarpSize);  // a lane copies a column of x and of gates
 
 struct ScanParams {
@@ -58,27 +61,42 @@ struct ScanTile {
   float step[kTileTokens];   ///< d
 };
 
-/// Fills the tile with tokens [first, first + count), one warp a token. `column`: of the lane among all heads' columns; -1: none.
+/// Starts the copy of tokens [first, first + count), one warp a token. `column`: of the lane among all heads' columns; -1: none. Gives dt of
+/// the thread's token.
 template <int kSize>
-__device__ void fill(const ScanParams& p, int64_t first, int32_t count, int32_t head, int32_t column,
-                     ScanTile<kSize>& tile) {
-  const int32_t lane = static_cast<int32_t>(threadIdx.x) % kWarpSize;
+__device__ float stage(const ScanParams& p, int64_t first, int32_t count, int32_t head, int32_t column,
+                       ScanTile<kSize>& tile) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  const int32_t lane = thread % kWarpSize;
   const int32_t of_b = p.heads * p.head_size + head / (p.heads / p.groups) * p.state_size;
-  for (int32_t t = static_cast<int32_t>(threadIdx.x) / kWarpSize; t < count; t += kWarps) {
+  for (int32_t t = thread / kWarpSize; t < count; t += kWarps) {
     const float* row = p.xbc + (first + t) * p.stride;
 #pragma unroll
     for (int32_t i = lane; i < kSize; i += kWarpSize) {
-      tile.b[t][i] = i < p.state_size ? row[of_b + i] : 0.0f;
-      tile.c[t][i] = i < p.state_size ? row[of_b + p.groups * p.state_size + i] : 0.0f;
+      const bool is_there = i < p.state_size;
+      const float* b = row + of_b + (is_there ? i : 0);
+      copy_word_async(&tile.b[t][i], b, is_there);
+      copy_word_async(&tile.c[t][i], b + p.groups * p.state_size, is_there);
     }
-    tile.x[t][lane] = column >= 0 ? row[column] : 0.0f;
-    tile.gate[t][lane] = column >= 0 ? p.gate[(first + t) * p.gate_stride + column] : 0.0f;
-    if (lane != 0) continue;
-    const float dt = p.dt[(first + t) * p.dt_stride + head] + p.dt_bias[head];
-    const float step = fmaxf(dt, 0.0f) + log1pf(expf(-fabsf(dt)));
-    tile.step[t] = step;
-    tile.decay[t] = expf(p.decay[head] * step);
+    copy_word_async(&tile.x[t][lane], row + max(column, 0), column >= 0);
+    copy_word_async(&tile.gate[t][lane], p.gate + (first + t) * p.gate_stride + max(column, 0), column >= 0);
   }
+  commit_copies();
+  return thread < count ? p.dt[(first + thread) * p.dt_stride + head] : 0.0f;
+}
+
+/// Waits for a tile's copies and makes its steps. All threads call it; afterwards all of them see the tile.
+template <int kSize>
+__device__ void make_steps(const ScanParams& p, int32_t count, int32_t head, float dt,
+                           ScanTile<kSize>& tile) {
+  const auto thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < count) {
+    const float x = dt + p.dt_bias[head], step = fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+    tile.step[thread] = step;
+    tile.decay[thread] = expf(p.decay[head] * step);
+  }
+  wait_for_copies<0>();
+  __syncthreads();
 }
 
 /// A lane's rows of its column.
@@ -119,7 +137,7 @@ struct ScanState {
 template <int kSize>
 __global__ void __launch_bounds__(kWarps* kWarpSize) mamba_scan_kernel(ScanParams p, Stamps stamps) {
   const EndStamp end_stamp(stamps);
-  __shared__ alignas(16) ScanTile<kSize> tile;
+  __shared__ alignas(16) ScanTile<kSize> tiles[2];
   // The last sequences come first: prompts are behind decoding sequences, and take longest.
   const auto block = static_cast<int32_t>(blockIdx.x), of_sequence = p.heads * p.column_blocks;
   const DeltaSequence sequence(p.sequences, p.sequences.count - 1 - block / of_sequence);
@@ -138,26 +156,50 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) mamba_scan_kernel(ScanParam
   }
   begin_kernel(stamps);
   allow_next_kernel();
-  const float skip = p.skip[head];
-  for (int32_t first = 0; first < sequence.count; first += kTileTokens) {
-    const int64_t token = sequence.first + first;
-    const int32_t count = min(kTileTokens, sequence.count - first);
-    if (!sequence.is_padding) fill(p, token, count, head, lane < columns ? column + lane : -1, tile);
-    __syncthreads();
-    for (int32_t t = 0; t < count; ++t) {
-      float value = 0.0f;  // of padding
-      if (!sequence.is_padding) {
-        const float x = tile.x[t][own], gate = tile.gate[t][own];
-        value = state.step(tile.b[t] + first_row, tile.c[t] + first_row, tile.decay[t], tile.step[t] * x);
-        value += __shfl_xor_sync(kWholeWarp, value, kColumnsOfWarp);
-        value += __shfl_xor_sync(kWholeWarp, value, 2 * kColumnsOfWarp);
-        value = fmaf(skip, x, value) * gate / (1.0f + expf(-gate));
-      }
-      if (first_row == 0 && own < columns) p.out[(token + t) * p.out_stride + column + own] = value;
-    }
-    __syncthreads();
+  const int32_t group_token = lane / kColumnsOfWarp;  // of a group, whose output is the lane's
+  if (sequence.is_padding) {
+    for (int32_t t = group_token; t < sequence.count; t += kGroupTokens)
+      if (own < columns) p.out[(sequence.first + t) * p.out_stride + column + own] = 0.0f;
+    return;
   }
-  if (sequence.is_padding || own >= columns) return;
+  const float skip = p.skip[head];
+  const auto stage_from = [&](int32_t first, int32_t count, ScanTile<kSize>& tile) {
+    return stage(p, sequence.first + first, count, head, lane < columns ? column + lane : -1, tile);
+  };
+  const auto tokens_from = [&](int32_t first) { return min(kTileTokens, max(sequence.count - first, 0)); };
+  const float first_dt = stage_from(0, tokens_from(0), tiles[0]);
+  make_steps(p, tokens_from(0), head, first_dt, tiles[0]);
+  for (int32_t first = 0; first < sequence.count; first += kTileTokens) {
+    const ScanTile<kSize>& tile = tiles[first / kTileTokens % 2];
+    ScanTile<kSize>& next = tiles[(first / kTileTokens + 1) % 2];  // all warps have left it
+    const int32_t count = tokens_from(first), next_count = tokens_from(first + kTileTokens);
+    const float dt = stage_from(first + kTileTokens, next_count, next);
+    for (int32_t group = 0; group < count; group += kGroupTokens) {
+      float values[kGroupTokens] = {};
+      const auto add = [&](int i) {
+        const int32_t t = group + i;
+        values[i] = state.step(tile.b[t] + first_row, tile.c[t] + first_row, tile.decay[t],
+                               tile.step[t] * tile.x[t][own]);
+      };
+      if (group + kGroupTokens <= count) {
+#pragma unroll
+        for (int i = 0; i < kGroupTokens; ++i)
+          add(i);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kGroupTokens; ++i)
+          if (group + i < count) add(i);
+      }
+      float value = scattered_sum<kGroupTokens, kWarpSize / 2>(values);
+      const int32_t t = group + group_token;
+      if (t >= count || own >= columns) continue;
+      const float gate = tile.gate[t][own];
+      value = fmaf(skip, tile.x[t][own], value) * gate / (1.0f + expf(-gate));
+      p.out[(sequence.first + first + t) * p.out_stride + column + own] = value;
+    }
+    make_steps(p, next_count, head, dt, next);
+  }
+  if (own >= columns) return;
   state.for_each_row(p.state_size, first_row,
                      [&](float& value, int32_t row) { memory[int64_t{row} * p.head_size] = value; });
 }

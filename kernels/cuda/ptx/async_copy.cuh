@@ -16,7 +16,13 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, 
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0)
                : "memory");
 }
-/// The same for memory that is read in order: the L2 fetches the whole line of 128 bytes.
+/// The same for 4 bytes, which need no alignment beyond their own.
+__device__ __forceinline__ void copy_word_async(void* to, const void* from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(valid ? 4 : 0)
+               : "memory");
+}
+/// The same as copy_async() for memory that is read in order: the L2 fetches the whole line of 128 bytes.
 __device__ __forceinline__ void copy_async_in_order(void* to, const void* from, bool valid = true) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(valid ? 16 : 0)

@@ -88,7 +88,7 @@ class CudaDeltaStep {
     DeltaRuleArgs rule{.qkv = qkv_.tensor(),
                        .gates = {},
                        .shape = shape(),
-                       .dt_bias = vector(layer_.dt_bias, shape().alphas()),
+                       .dt_bias = vector(layer_.dt_bias, static_cast<int64_t>(layer_.weights.dt_bias.size())),
                        .decay = vector(layer_.decay, shape().value_heads),
                        .state = layer_.states,
                        .out = values_.tensor()};

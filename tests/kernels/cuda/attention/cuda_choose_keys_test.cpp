@@ -144,7 +144,7 @@ class ChoiceStep {
 };
 
 const std::vector<CudaSequence> kMixed{{130, 1}, {16, 1},  {0, 1},  {97, 33},
-                                       {1, 1},   {80, 80}, {17, 3}, {2500, 5}};
+                                       {1, 1},   {80, 80}, {17, 3}, {2500, 2}};
 
 TEST_F(CudaChoice, TakesTheKeysWithTheLargestScores) {
   for (const auto& [q, kv] : {std::pair{DType::bf16, DType::bf16},
@@ -159,11 +159,9 @@ TEST_F(CudaChoice, TakesTheKeysWithTheLargestScores) {
                                         {.heads = 5, .key_size = 128, .most = 2048},
                                         {.heads = 17, .key_size = 128, .most = 7},
                                         {.heads = 30, .key_size = 72, .most = 64}}) {
-      for (const int32_t block_size : {16, 12}) {
-        ChoiceStep step(shape, kMixed, q, kv, block_size);
-        step.launch();
-        step.check(false);
-      }
+      ChoiceStep step(shape, kMixed, q, kv, q == DType::f32 ? 12 : 16);
+      step.launch();
+      step.check(false);
     }
   }
 }
@@ -250,16 +248,16 @@ const std::vector<CudaSequence> kChoosingOneByOne{{1, 1},    {15, 1},  {0, 1},  
 const std::vector<CudaSequence> kChoosingPrompts{{150, 150}, {300, 17}, {2, 2}, {1, 1}, {64, 64}, {513, 40}};
 
 TEST_F(CudaChosenAttention, DecodesAndPrefills) {
-  for (const DType kv : {DType::bf16, DType::f16}) {
-    for (const int32_t heads : {1, 15, 16, 33, 64, 128}) {
-      for (const int32_t most : {1, 64, 130}) {
-        expect_chosen(chosen_shape(heads, most, kv), kChoosingOneByOne,
-                      static_cast<int32_t>(kChoosingOneByOne.size()));
-        expect_chosen(chosen_shape(heads, most, kv), kChoosingPrompts, 0);
-      }
-      expect_chosen(chosen_shape(heads, 2048, kv), {{5000, 1}}, 1);  // keys in many parts
+  for (const int32_t heads : {1, 15, 16, 33, 64, 128}) {
+    const DType kv = heads % 2 == 0 ? DType::bf16 : DType::f16;
+    for (const int32_t most : {1, 64, 130}) {
+      if (heads > 33 && most != 64) continue;  // the reference would take minutes
+      expect_chosen(chosen_shape(heads, most, kv), kChoosingOneByOne,
+                    static_cast<int32_t>(kChoosingOneByOne.size()));
+      expect_chosen(chosen_shape(heads, most, kv), kChoosingPrompts, 0);
     }
-    expect_chosen(chosen_shape(16, 40, kv), {{100, 3}, {1, 1}, {700, 5}, {0, 1}, {200, 90}}, 4);
+    expect_chosen(chosen_shape(heads, 2048, kv), {{5000, 1}}, 1);  // keys in many parts
+    expect_chosen(chosen_shape(heads, 40, kv), {{100, 3}, {1, 1}, {700, 5}, {0, 1}, {200, 9}}, 4);
   }
 }
 
