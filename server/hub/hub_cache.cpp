@@ -4,7 +4,9 @@
 #include <fstream>
 #include <set>
 
+#include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace minfer {
 namespace {
@@ -34,6 +36,15 @@ struct stat status_of(const fs::path& path) {
   struct stat status {};
   ::stat(path.c_str(), &status);
   return status;
+}
+
+/// Puts what `make(path)` makes at `path` in one step: others see what was there before, or the new file. `repo`: a folder on the same disk.
+template <class Make>
+void replace(const fs::path& repo, const fs::path& path, const Make& make) {
+  const fs::path made = repo / fmt::format(".made-{}", ::gettid());
+  fs::remove(made);
+  make(made);
+  fs::rename(made, path);
 }
 
 }  // namespace
@@ -67,13 +78,13 @@ void HubCache::link(const std::string& commit, const std::vector<HubFile>& files
     const fs::path path = snapshot(commit) / file.path;
     fs::create_directories(path.parent_path());
     if (linked_blob(path) == file.sha256) continue;
-    fs::remove(path);
-    std::error_code error;  // another process may have linked it meanwhile
-    fs::create_symlink(blob(file.sha256).lexically_relative(path.parent_path()), path, error);
-    if (error && error != std::errc::file_exists) throw fs::filesystem_error("cannot link", path, error);
+    replace(folder_, path, [&](const fs::path& made) {
+      fs::create_symlink(blob(file.sha256).lexically_relative(path.parent_path()), made);
+    });
   }
   fs::create_directories(folder_ / "refs");
-  if (commit != this->commit()) std::ofstream(folder_ / "refs" / "main") << commit;
+  if (commit != this->commit())
+    replace(folder_, folder_ / "refs" / "main", [&](const fs::path& made) { std::ofstream(made) << commit; });
 }
 
 int64_t HubCache::remove(const std::string& quant) const {
