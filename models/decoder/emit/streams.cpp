@@ -13,8 +13,6 @@
 namespace minfer {
 namespace {
 
-using Kind = MixStreamsArgs::Kind;
-
 /// The products with the layer's router that decide how its streams mix.
 Tensor emit_router(Emitter& e, const char* norm, const char* product, const Tensor& x) {
   const StreamWeights& w = e.layer_weights().streams;
@@ -32,13 +30,13 @@ Tensor emit_streams(Emitter& e, const Tensor& x) {
   e.add("altup_proj", LinearArgs{.x = e.norm("altup_proj_input", x, {}, {}),
                                  .weights = e.weights.to_streams,
                                  .out = Emitter::columns(streams, x.cols, streams.cols - x.cols)});
-  e.add("altup_match", MixStreamsArgs{.kind = Kind::match, .streams = streams, .x = mean});
+  e.add("altup_match", MixStreamsArgs{.kind = MixStreamsArgs::Kind::match, .streams = streams, .x = mean});
   return streams;
 }
 
 void emit_predict(Emitter& e, const Tensor& streams, const Tensor& x) {
   const Tensor first = Emitter::columns(streams, 0, x.cols);
-  e.add("altup_predict", MixStreamsArgs{.kind = Kind::predict,
+  e.add("altup_predict", MixStreamsArgs{.kind = MixStreamsArgs::Kind::predict,
                                         .streams = streams,
                                         .routed = emit_router(e, "predict_norm", "predict_router", first),
                                         .scale = 1.0f / static_cast<float>(x.cols),
@@ -58,7 +56,7 @@ void emit_laurel(Emitter& e, const Tensor& x, const Tensor& normed) {
 
 void emit_correct(Emitter& e, const Tensor& streams, const Tensor& x) {
   const StreamWeights& w = e.layer_weights().streams;
-  e.add("altup_correct", MixStreamsArgs{.kind = Kind::correct,
+  e.add("altup_correct", MixStreamsArgs{.kind = MixStreamsArgs::Kind::correct,
                                         .streams = streams,
                                         .routed = emit_router(e, "correct_norm", "correct_router", x),
                                         .scale = 1.0f / static_cast<float>(x.cols),
@@ -78,7 +76,7 @@ void emit_merge(Emitter& e, const Tensor& streams, const Tensor& x) {
                                      .weights = {&weight, 1},
                                      .out = Emitter::columns(streams, x.cols + first, x.cols)});
   }
-  e.add("altup_merge", MixStreamsArgs{.kind = Kind::match, .streams = streams, .x = x});
+  e.add("altup_merge", MixStreamsArgs{.kind = MixStreamsArgs::Kind::match, .streams = streams, .x = x});
 }
 
 }  // namespace minfer
