@@ -83,16 +83,18 @@ enum class NormKind : uint8_t {
   rms,    ///< x / sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019, "Root mean square layer normalization")
   layer,  ///< (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) (Ba et al. 2016, "Layer normalization")
   none,   ///< x: a row that is only converted, scaled or added
+  cut,  ///< max(x - mean(x) - NormArgs::cut sqrt(mean((x - mean(x))^2)), 0): the largest elements alone (Gemma 3n's Gaussian top-k)
 };
 
 /// out = scale * (norm(x) * weight + bias), or += instead of =, per row.
 struct NormArgs {
   Tensor x;  ///< [rows, cols]
   NormKind kind = NormKind::rms;
-  /// [1, cols] f32; null if and only if the kind is none. An RMS norm of groups has [groups, cols]: row r of x takes row r mod groups.
+  /// [1, cols] f32; null if and only if the kind is none or cut. An RMS norm of groups has [groups, cols]: row r of x takes row r mod groups.
   Weight weight = {};
   Weight bias = {};  ///< [1, cols] f32 or null
-  float eps = 0.0f;  ///< unless the kind is none
+  float eps = 0.0f;  ///< of the kinds rms and layer
+  float cut = 0.0f;  ///< of the kind cut: standard deviations above the mean
   float scale = 1.0f;
   bool add_to_out =
       false;   ///< a norm behind a block of a layer adds to the residual stream; then out is f32 and not x
@@ -359,6 +361,28 @@ struct HeadGateArgs {
   float norm_eps = 0.0f;
   Tensor
       out;  ///< [tokens, heads * size] f32, the activation type, or fp8 (Target::takes_fp8()); may be x if the types agree
+};
+
+inline constexpr int32_t kMaxStreams = 4;
+inline constexpr float kLeastMeanSquare = 1e-5f;
+
+/// Mixes the residual streams s of a token, by numbers c of its own (Baykal et al. 2023, "Alternating updates for efficient
+/// transformers"; Gemma 3n). c = coefs tanh(scale routed).
+///   predict   s[k] += sum over j of c[k, j] s[j];  x = s[0]
+///   correct   s[k] += (1 + c[k]) (x - s[0]), with s[0] from before;  x = weight s[0]
+///   match     s[k] *= sqrt(mean(s[0]^2) / max(mean(s[k]^2), kLeastMeanSquare)) for k > 0;  x = mean over k of s[k]
+struct MixStreamsArgs {
+  enum class Kind : uint8_t { predict, correct, match };
+
+  Kind kind = Kind::predict;
+  Tensor streams;      ///< [tokens, count * cols] f32, side by side; count is 2 to kMaxStreams
+  Tensor routed = {};  ///< [tokens, count] f32; not of match, as all behind it
+  float scale = 1.0f;
+  Weight coefs = {};   ///< [count * count, count] f32; of correct [count, count]
+  Weight weight = {};  ///< [1, cols] f32; of correct alone
+  Tensor x;            ///< [tokens, cols] f32
+
+  int64_t count() const { return streams.cols / x.cols; }
 };
 
 /// The function of the logits of a token's experts.

@@ -121,6 +121,15 @@ KernelWork head_gate_work(const OpInfo& info, int64_t tokens) {
           elements * info.out_element_bytes, elements * (info.weight_bytes > 0 ? 8 : 4)};
 }
 
+/// All streams are read and written. Each element of them takes four operations, or a multiplication and an addition for each stream
+/// (MixStreamsArgs::Kind::predict).
+KernelWork mix_streams_work(const OpInfo& info, int64_t tokens) {
+  const int64_t streams = tokens * info.in_features, x = tokens * info.out_features;
+  const bool predicts = info.weight_bytes > 0 && !info.add_to_out;
+  return {(streams + (info.add_to_out ? x : 0)) * kF32Bytes + info.weight_bytes, (streams + x) * kF32Bytes,
+          streams * (predicts ? 2 * info.in_features / info.out_features : 4)};
+}
+
 /// Queries that attend to chosen keys read and multiply these alone; queries of a sequence may have chosen the same keys.
 KernelWork attention_work(const OpInfo& info, const BatchShape& shape) {
   Scope scope = info.window ? scope_of(info.scope, shape, info.window) : scope_of(info.scope, shape);
@@ -261,6 +270,8 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return attention_work(info, shape);
     case OpKind::choose_keys:
       return choose_keys_work(info, scope);
+    case OpKind::mix_streams:
+      return mix_streams_work(info, tokens);
     case OpKind::moe_route:  // shift, exponential, sum
       return {tokens * info.experts * info.in_element_bytes,
               tokens * info.experts_used * (kIndexBytes + kF32Bytes), 3 * tokens * info.experts};

@@ -64,6 +64,7 @@ class CpuBackend : public Backend {
   void choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) override {
     run(op, cpu::choose_keys, batch, args);
   }
+  void mix_streams(OpId op, const MixStreamsArgs& args) override { run(op, cpu::mix_streams, args); }
   void moe_route(OpId op, const MoeRouteArgs& args) override { run(op, cpu::moe_route, args); }
   void moe_gate_up_swiglu(OpId op, const MoeGateUpArgs& args) override {
     set_experts_read(run(op, cpu::moe_gate_up_swiglu, args));

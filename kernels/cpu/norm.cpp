@@ -11,7 +11,7 @@ void check(const NormArgs& args) {
   const Tensor& x = args.x;
   check_f32("norm: x", x, x.rows, x.cols);
   check_f32("norm: out", args.out, x.rows, x.cols);
-  if (args.kind != NormKind::none) {
+  if (args.kind != NormKind::none && args.kind != NormKind::cut) {
     const bool has_groups = args.kind == NormKind::rms && args.weight.rows > 1;
     check_vector("norm: weight", args.weight, x.cols, has_groups ? args.weight.rows : 1);
   } else if (args.weight) {
@@ -19,6 +19,18 @@ void check(const NormArgs& args) {
   }
   if (args.bias) check_vector("norm: bias", args.bias, x.cols);
   if (args.add_to_out && args.out.data == x.data) fail("norm: out is x, expected another tensor to add to");
+}
+
+void cut_row(const float* x, float cut, int64_t size, float* out) {
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; i < size; ++i)
+    sum += static_cast<double>(x[i]);
+  const double mean = sum / static_cast<double>(size);
+  for (int64_t i = 0; i < size; ++i)
+    squares += (x[i] - mean) * (x[i] - mean);
+  const double least = mean + static_cast<double>(cut) * std::sqrt(squares / static_cast<double>(size));
+  for (int64_t i = 0; i < size; ++i)
+    out[i] = x[i] < least ? 0.0f : static_cast<float>(x[i] - least);
 }
 
 /// Normalises row t of x and multiplies it by the weight; `out` may be that row.
@@ -31,6 +43,8 @@ void norm_row(const NormArgs& args, int64_t t, float* out, const OpContext& cont
       return context.lanes->rms_norm_row(x, weight, args.eps, args.x.cols, out);
     case NormKind::layer:
       return layer_norm_row(x, weight, args.eps, args.x.cols, out);
+    case NormKind::cut:
+      return cut_row(x, args.cut, args.x.cols, out);
     case NormKind::none:
       std::copy_n(x, x == out ? 0 : args.x.cols, out);
   }

@@ -28,6 +28,7 @@ void short_conv(const ForwardBatch& batch, const ShortConvArgs& args, const OpCo
 void hidden_rows(const ForwardBatch& batch, const HiddenRowsArgs& args, const OpContext& context);
 void mamba_scan(const ForwardBatch& batch, const MambaScanArgs& args, const OpContext& context);
 void choose_keys(const ForwardBatch& batch, const ChooseKeysArgs& args, const OpContext& context);
+void mix_streams(const MixStreamsArgs& args, const OpContext& context);
 void moe_route(const MoeRouteArgs& args, const OpContext& context);
 /// Draws one token for each row of logits as SamplingRow says: rows[i] belongs to row i of `logits`, and its
 /// result goes to out[i].

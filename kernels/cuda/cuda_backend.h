@@ -110,6 +110,7 @@ class CudaBackend : public Backend {
     run(op, cuda::mamba_scan, batch, args);
   }
   void choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) override;
+  void mix_streams(OpId op, const MixStreamsArgs& args) override { run(op, cuda::mix_streams, args); }
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
     run(op, cuda::gather_rows, x, rows, out);
   }

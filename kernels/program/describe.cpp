@@ -100,6 +100,10 @@ class Description {
     set(OpKind::mamba_scan, args.xbc, args.out, {args.dt_bias, args.decay, args.skip});
     info_.delta_net = args.shape;
   }
+  void operator()(const MixStreamsArgs& args) {
+    set(OpKind::mix_streams, args.streams, args.x, {args.coefs, args.weight});
+    info_.add_to_out = args.kind == MixStreamsArgs::Kind::correct;
+  }
   void operator()(const AllReduceArgs& args) {
     set(OpKind::all_reduce, args.x.cols, args.x.cols, {args.norm});
     info_.in_element_bytes = bytes_of(args.part);

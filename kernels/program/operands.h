@@ -61,6 +61,10 @@ void for_each_operand(Args& args, F&& f) {
     f(Use::read, args.x);
     f(Use::read, args.gate);
     f(Use::write, args.out);
+  } else if constexpr (std::is_same_v<Plain, MixStreamsArgs>) {
+    f(Use::read, args.routed);
+    f(Use::update, args.streams);
+    f(write_or_add(args.kind == MixStreamsArgs::Kind::correct), args.x);
   } else if constexpr (std::is_same_v<Plain, AllReduceArgs>) {
     f(Use::read, args.part);
     f(write_or_add(args.add_to_x), args.x);

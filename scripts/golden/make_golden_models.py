@@ -128,6 +128,17 @@ GEMMA4 = {**WINDOWED, "num_hidden_layers": 4, "layer_types": ["sliding_attention
           "final_logit_softcapping": 3.0, **gemma4_rope()}
 
 
+# Streams, ranks and rows of sizes that all differ.
+GEMMA3N = {**WINDOWED, "hidden_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 56, "laurel_rank": 12,
+           "hidden_size_per_layer_input": 10, "vocab_size_per_layer_input": VOCAB, "final_logit_softcapping": 3.0,
+           **rope_of_kinds(rope("default"), rope("default", 1e6))}
+GEMMA3N_KEYS = {**WINDOW_KEY, **LOGIT_CAP, "altup.active_idx": "altup_active_idx", "altup.num_inputs": "altup_num_inputs",
+                "attention.shared_kv_layers": "num_kv_shared_layers", "embedding_length_per_layer_input": "hidden_size_per_layer_input"}
+GEMMA3N_PARTS = {"no prediction": ("prediction_coefs.weight", 0), "even correction": ("correction_coefs.weight", 0),
+                 "no scale of the first stream": ("correct_output_scale", 1), "no product beside attention": ("linear_right.weight", 0),
+                 "no inputs of layers": ("embed_tokens_per_layer.weight", 0)}
+
+
 def long_rope(long=(1.5, 2.0, 3.0, 4.0, 5.0, 6.0)):
     return rope("longrope", partial_rotary_factor=0.75, original_max_position_embeddings=32,
                 short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5], long_factor=list(long))
@@ -271,6 +282,19 @@ CASES = [
     Case("gemma3-full", "no windows, caps of logits", "Gemma3", "gemma3",
          {**SMALL, "query_pre_attn_scalar": 16, "final_logit_softcapping": 3.0, "layer_types": ["full_attention"] * 2, **gemma3_rope()},
          {"no scaling": gemma3_rope(1.0), **NO_LOGIT_CAP}, config_class="Gemma3TextConfig", keys=LOGIT_CAP),
+    Case("gemma3n", "four residual streams that a router mixes, a product of low rank beside attention, gates above a cut alone in the first layers,"
+         " inputs of layers by the token; the last layers read the keys and values of earlier ones", "Gemma3n", "gemma3n",
+         {**GEMMA3N, "num_hidden_layers": 7, "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"] * 2 + ["full_attention"],
+          "num_kv_shared_layers": 2, "activation_sparsity_pattern": [0.9, 0.6] + [0.0] * 5},
+         {**NO_WINDOWS, "all gates": {"activation_sparsity_pattern": [0.0] * 7}, "a lower cut": {"activation_sparsity_pattern": [0.8, 0.6] + [0.0] * 5},
+          "another base of windows": rope_of_kinds(rope("default", 100.0), rope("default", 1e6)),
+          "no cap of logits": {"final_logit_softcapping": 1e6}},
+         filled=GEMMA3N_PARTS, num_tokens=48, config_class="Gemma3nTextConfig", keys=GEMMA3N_KEYS),
+    Case("gemma3n-dense", "the same with three streams and all gates, each layer with keys and values of its own", "Gemma3n", "gemma3n",
+         {**GEMMA3N, "hidden_size": 36, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 24, "intermediate_size": 44, "laurel_rank": 7,
+          "hidden_size_per_layer_input": 6, "altup_num_inputs": 3, "num_hidden_layers": 3, "num_kv_shared_layers": 0,
+          "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "activation_sparsity_pattern": [0.0] * 3},
+         NO_WINDOWS, filled=GEMMA3N_PARTS, num_tokens=32, config_class="Gemma3nTextConfig", keys=GEMMA3N_KEYS),
     Case("gemma4", "heads of two sizes with KV heads of each, values that are keys in full layers, norms of values without weights,"
          " scores that are not scaled, rotation of a quarter of the pairs in full layers, a scale behind each layer", "Gemma4", "gemma4",
          GEMMA4, {**NO_WINDOWS, "whole rotation": gemma4_rope(1.0), "another base of windows": gemma4_rope(local_theta=100.0), **NO_LOGIT_CAP},
@@ -520,6 +544,9 @@ LAYER_NAMES = {
     "norm": "attn_norm", "input_layernorm": "attn_norm", "operator_norm": "attn_norm", "attention_layernorm": "attn_norm", "post_self_attn_layernorm": "post_attention_norm",
     "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm", "feedforward_layernorm": "ffn_norm", "ffn_norm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm", "post_mlp_layernorm": "post_ffw_norm", "layer_scalar": "layer_output_scale.weight",
+    "altup.correct_output_scale": "altup_correct_scale.weight", "altup.correction_coefs": "altup_correct_coef", "altup.prediction_coefs": "altup_predict_coef",
+    "altup.modality_router": "altup_router", "altup.router_norm": "altup_router_norm", "laurel.linear_left": "laurel_l", "laurel.linear_right": "laurel_r",
+    "laurel.post_laurel_norm": "laurel_post_norm",
     **{f"self_attn.{part}": f"attn_{name}" for part, name in {
         "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "output", "out_proj": "output", "qkv_proj": "qkv", "sinks": "sinks.weight",
         "q_norm": "q_norm", "k_norm": "k_norm", "q_layernorm": "q_norm", "k_layernorm": "k_norm", "q_a_proj": "q_a", "q_a_layernorm": "q_a_norm",
@@ -556,7 +583,7 @@ LATENT_ARCHITECTURES = ("deepseek2", "deepseek32", "glm-dsa", "mistral4", "kimi-
 MAMBA_FAMILIES = ("GraniteMoeHybrid", "NemotronH")
 DELTA_FAMILIES = ("Qwen3Next", "Qwen3_5", "Qwen3_5Moe")
 # Their post_attention_layernorm is not called ffn_norm in GGUF.
-POST_ATTENTION_NORM = ("Exaone4", "Gemma2", "Gemma3", "Gemma4", "Glm4Moe", "GptOss", "Olmo2", "Olmo3", "SeedOss", *DELTA_FAMILIES)
+POST_ATTENTION_NORM = ("Exaone4", "Gemma2", "Gemma3", "Gemma3n", "Gemma4", "Glm4Moe", "GptOss", "Olmo2", "Olmo3", "SeedOss", *DELTA_FAMILIES)
 CHOICE_BIASES = ("e_score_correction_bias", "expert_bias")  # buffers
 TRANSPOSED_EXPERTS = ("GptOss", "Llama4")  # [num_experts, in, out]
 # Architectures whose converters reorder the rows of Q and K from halves to pairs.
@@ -635,12 +662,16 @@ def mean_and_deviation(case, name, shape):
     if name.endswith(("query_layernorm.weight", "key_layernorm.weight")):  # so different that their place behind the rotation shows
         return 1.5, 0.5
     if "norm" in name and name.endswith(".weight"):
-        of_heads = 0.6 if case.family == "Gemma4" else 1.5  # unscaled scores grow with the size of the heads
+        of_heads = 0.6 if case.family in ("Gemma3n", "Gemma4") else 1.5  # unscaled scores grow with the size of the heads
         return of_heads if "q_norm" in name or "k_norm" in name else 1.0, 0.1
     if name.endswith("A_log"):  # decays over some tokens and over many
         return np.linspace(-3, 1, max(shape), dtype=np.float32).reshape(shape), 0.1
     if name.endswith("layer_scalar"):
         return 0.6, 0.1
+    if name.endswith("correct_output_scale"):
+        return 1.5, 0.5
+    if name.endswith("modality_router.weight"):  # transformers divides its input by the hidden size
+        return 0, np.sqrt(shape[-1])
     if name.endswith("scale"):  # of experts, and of a router's input, which is small
         return (1.0, 0.3) if "expert" in name else (8.0, 1.0)
     if "alpha" in name:
@@ -798,6 +829,10 @@ def gguf_tensors(case, weights):
         if stem in OTHER_NAMES:
             tensors[f"{OTHER_NAMES[stem]}.{kind}"] = weight
             continue
+        if stem.startswith("model.altup_"):  # one matrix for each stream but the first, in order
+            stacked = "altup_unembd_proj.weight" if "unembed" in stem else "altup_proj.weight"
+            tensors[stacked] = np.stack([*tensors.get(stacked, []), weight])
+            continue
         _, _, layer, rest = name.split(".", 3)
         block = f"blk.{layer}."
         if "_layernorm.norms." in rest:  # one parameter for each head, in order
@@ -870,6 +905,11 @@ def add_hyperparameters(writer, case):
         sizes["expert_used_count"] = config.num_experts_per_tok
     if "moe_intermediate_size" in case.config:
         sizes["expert_feed_forward_length"] = config.moe_intermediate_size
+    if case.family == "Gemma3n":
+        deviations = torch.distributions.Normal(0, 1).icdf(torch.tensor(config.activation_sparsity_pattern, dtype=torch.float32))
+        sizes["activation_sparsity_scale"] = deviations.tolist()  # -inf: all gates count
+        sizes["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in config.layer_types]
+        sizes["rope.freq_base_swa"] = config.rope_parameters["sliding_attention"]["rope_theta"]
     of_case = {key: getattr(config, value) if isinstance(value, str) else value for key, value in case.keys.items()}
     writer.add_all(f"{arch}.", sizes | of_case)
     layer_norm_epsilon = case.config.get("layer_norm_eps", case.config.get("norm_epsilon"))

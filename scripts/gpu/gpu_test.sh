@@ -118,7 +118,7 @@ run_sanitize() {
     [experts]='kernels *CudaExpertStream.Writes*/bf16:*CudaExpertStream.Writes*/q8_0:*CudaExpertStream.Writes*/q4_k:*CudaExpertStream.Writes*/fp8:*CudaExpertStream.Writes*/iq3_s:*CudaExpertStream.WeighsWhat*/bf16:*CudaExpertStream.WeighsWhat*/q4_k'
     [gate]='kernels *CudaGateActivation.*OddShapes/gelu_bf16:*CudaGateActivation.*OddShapes/gelu_q4_k:*CudaMoeActivation.IsExact*/gelu'
     [vector]='kernels CudaLinear.TakesANorm*:CudaLinear.MultipliesTwoTypes*:CudaLinear.StreamsTwoTypes*:CudaLinear.PassesOn*:CudaLinear.TakesF32*'
-    [norm]='kernels CudaRmsNorm.*:CudaNormKinds.*'
+    [norm]='kernels CudaRmsNorm.*:CudaNormKinds.*:CudaMixStreams.*'
     [ranks]='kernels *CudaAllReduce.SumsSmallRows*/lines:*CudaAllReduce.SumsSmallRows*/chunks'
     [delta]='kernels CudaDeltaNet.PaddingHas*:CudaDeltaNet.StepsMay*:CudaDeltaNet.LargeGates*:CudaDeltaNet.GatesOfHeadsMatch*:CudaShortConvs.PaddingHas*:CudaMamba.PaddingHas*'
     [hybrid]='engine CudaHybrid.SlotsThat*'

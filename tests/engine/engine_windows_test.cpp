@@ -83,8 +83,8 @@ TEST_P(EngineWindows, DraftsGiveTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineWindows,
-                         testing::Values("gemma2", "gemma3", "gemma4", "gpt-oss", "command-r7b", "olmo3",
-                                         "llama4"),
+                         testing::Values("gemma2", "gemma3", "gemma3n", "gemma4", "gpt-oss", "command-r7b",
+                                         "olmo3", "llama4"),
                          [](const auto& model) {
                            std::string label = model.param;
                            std::ranges::replace(label, '-', '_');

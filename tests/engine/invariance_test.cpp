@@ -20,36 +20,23 @@ using test::LogitRun;
 using test::LogitTrace;
 
 /// The demo model, mixtures of experts of tests/golden, and the families that differ most: norms behind blocks, caps, windows beside full
-/// attention, no positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, states of sequences.
-const std::vector<std::string> kModels{"demo",
-                                       "mixtral",
-                                       "qwen3moe",
-                                       "gemma2",
-                                       "gemma3",
-                                       "olmo3",
-                                       "granite",
-                                       "smollm3",
-                                       "command-r7b",
-                                       "starcoder2",
-                                       "gpt-oss",
-                                       "glm4moe",
-                                       "qwen2moe",
-                                       "granitemoe-shared",
-                                       "deepseek-v2",
-                                       "deepseek-v3",
-                                       "deepseek32",
-                                       "glm-dsa",
-                                       "llama4",
-                                       "gemma4",
-                                       "qwen3next",
-                                       "qwen35",
-                                       "lfm2",
-                                       "lfm2moe",
-                                       "granite-hybrid",
-                                       "nemotron-h",
-                                       "nemotron-h-experts",
-                                       "kimi-linear",
-                                       "kimi-linear-q-rank"};
+/// attention, no positions, parallel blocks, layer norms, no gate, sinks, shared experts, latent attention, chunks, several residual streams,
+/// states of sequences.
+const std::vector<std::string> kModels{"demo",        "mixtral",
+                                       "qwen3moe",    "gemma2",
+                                       "gemma3",      "olmo3",
+                                       "granite",     "smollm3",
+                                       "command-r7b", "starcoder2",
+                                       "gpt-oss",     "glm4moe",
+                                       "qwen2moe",    "granitemoe-shared",
+                                       "deepseek-v2", "deepseek-v3",
+                                       "deepseek32",  "glm-dsa",
+                                       "llama4",      "gemma3n",
+                                       "gemma4",      "qwen3next",
+                                       "qwen35",      "lfm2",
+                                       "lfm2moe",     "granite-hybrid",
+                                       "nemotron-h",  "nemotron-h-experts",
+                                       "kimi-linear", "kimi-linear-q-rank"};
 
 std::unique_ptr<ModelSource> open_test_model(const std::string& name) {
   return open_model(name == "demo" ? "" : source_path("tests/golden/") + name + ".gguf");

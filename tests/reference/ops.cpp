@@ -80,13 +80,15 @@ Matrix norm(const Matrix& x, const NormOptions& options) {
   const auto cols = static_cast<double>(x.cols);
   for (int64_t t = 0; t < x.rows; ++t) {
     double mean = 0.0, squares = 0.0;
-    for (int64_t i = 0; options.kind == NormKind::layer && i < x.cols; ++i)
+    const bool cuts = options.kind == NormKind::cut, has_mean = cuts || options.kind == NormKind::layer;
+    for (int64_t i = 0; has_mean && i < x.cols; ++i)
       mean += x.at(t, i) / cols;
     for (int64_t i = 0; i < x.cols; ++i)
       squares += (x.at(t, i) - mean) * (x.at(t, i) - mean);
     const double divisor = options.kind == NormKind::none ? 1.0 : std::sqrt(squares / cols + options.eps);
     for (int64_t i = 0; i < x.cols; ++i) {
       double value = (x.at(t, i) - mean) / divisor;
+      if (cuts) value = std::max(0.0, x.at(t, i) - mean - options.cut * std::sqrt(squares / cols));
       if (!options.weight.empty()) value *= options.weight[static_cast<size_t>(i)];
       if (!options.bias.empty()) value += options.bias[static_cast<size_t>(i)];
       out.at(t, i) = options.scale * value;

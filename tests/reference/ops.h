@@ -48,6 +48,7 @@ struct NormOptions {
   std::vector<float> bias = {};    ///< likewise
   double eps = 0.0;
   double scale = 1.0;
+  double cut = 0.0;
 };
 /// See NormArgs, without adding to the output.
 Matrix norm(const Matrix& x, const NormOptions& options);

@@ -41,18 +41,6 @@ inline void check_delta(const std::string& op, const ForwardBatch& batch, const 
   if (batch.state_slots == nullptr) unsupported(op, "a slot of states for each sequence", "none");
 }
 
-inline void check_f32(const std::string& what, const Tensor& tensor, int64_t rows, int64_t cols) {
-  if (tensor.dtype != DType::f32) unsupported(what, "f32", name(tensor.dtype));
-  require_equal(what + ": rows", rows, tensor.rows);
-  require_equal(what + ": columns", cols, tensor.cols);
-}
-
-inline void check_f32(const std::string& what, const Weight& weight, int64_t rows, int64_t cols) {
-  if (weight.dtype != DType::f32) unsupported(what, "f32", name(weight.dtype));
-  require_equal(what + ": rows", rows, weight.rows);
-  require_equal(what + ": columns", cols, weight.cols);
-}
-
 /// True if 16-byte accesses are aligned at every multiple of four columns of every row.
 inline bool has_aligned_quads(const void* data, int64_t stride) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 4 == 0;

@@ -28,6 +28,8 @@ void latent_kv_write(Launch& launch, const ForwardBatch& batch, const LatentKvWr
 
 /// See ActivateArgs: x and out both f32 or both bf16.
 void activate(Launch& launch, const ActivateArgs& args);
+/// See MixStreamsArgs.
+void mix_streams(Launch& launch, const MixStreamsArgs& args);
 /// Biases and activation for the sums of gate and up.
 struct Gating {
   GateActivation activation = GateActivation::silu;

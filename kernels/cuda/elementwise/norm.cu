@@ -9,14 +9,14 @@
 #include "kernels/dtype.h"
 
 /// out[t, i] (+)= scale * (norm(x[t])[i] * weight[i] + bias[i]): layer norms, norms that are added to the
-/// residual stream, and rows that are only scaled or converted. rms_norm.cu has plain RMS norms.
+/// residual stream, rows that are only scaled or converted, and the largest elements of rows (NormKind::cut). rms_norm.cu has plain RMS norms.
 ///
 ///   x, out        [rows, cols] f32 or bf16, rows `stride` elements apart; out may be x unless it is added to
 ///   weight        [groups, cols] f32 or null: row t takes row t mod groups; bias [cols] f32 or null
 ///
 /// One block a row. A thread takes two vectors of 8 elements and keeps them, and the vectors of out that it adds to, in registers,
 /// so that all of a row is loaded at once. Rows that are longer than kMostKept or do not allow 16-byte accesses use one element a
-/// thread at a time: a layer norm reads these three times, an RMS norm twice, after the first time from the caches. Variances are sums
+/// thread at a time: a layer norm and a cut read these three times, an RMS norm twice, after the first time from the caches. Variances are sums
 /// of squared distances from the mean. The thread that reads an element last writes it, so the op may run in place. It moves
 /// rows * cols * (sizeof x + sizeof out) bytes, out twice if it is added to. The number of rows does not change how a row is computed.
 namespace minfer::cuda {
@@ -40,12 +40,28 @@ struct NormRows {
   int32_t cols;
   NormKind kind;
   float eps;
+  float cut;
   float scale;
   bool add_to_out;
 
   /// The weight of the block's row.
   __device__ __forceinline__ const float* own_weight() const {
     return weight == nullptr ? nullptr : weight + int64_t{blockIdx.x % weight_rows} * cols;
+  }
+  __device__ __forceinline__ bool has_mean() const {
+    return kind == NormKind::layer || kind == NormKind::cut;
+  }
+  /// Sets what normed() needs, by the mean of squared distances from the mean.
+  __device__ __forceinline__ void set_scale(float variance, float& mean, float& inverse) const {
+    if (kind == NormKind::cut) {
+      mean += cut * sqrtf(variance);
+    } else {
+      inverse = 1.0f / sqrtf(variance + eps);
+    }
+  }
+  __device__ __forceinline__ float normed(float x, float mean, float inverse) const {
+    const float value = (x - mean) * inverse;
+    return kind == NormKind::cut && value < 0.0f ? 0.0f : value;
   }
 };
 
@@ -71,7 +87,7 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormRows<In, Out> ro
   const auto first = static_cast<int32_t>(threadIdx.x), step = static_cast<int32_t>(blockDim.x);
   const auto cols = static_cast<float>(rows.cols);
   float mean = 0.0f, inverse = 1.0f;
-  if (rows.kind == NormKind::layer) {
+  if (rows.has_mean()) {
     float sum = 0.0f;
     for (int32_t i = first; i < rows.cols; i += step)
       sum += to_f32(x[i]);
@@ -83,10 +99,10 @@ __global__ void __launch_bounds__(kMostThreads) norm_kernel(NormRows<In, Out> ro
       const float distance = to_f32(x[i]) - mean;
       squares = fmaf(distance, distance, squares);
     }
-    inverse = 1.0f / sqrtf(block_sum(squares, warp_sums[1]) / cols + rows.eps);
+    rows.set_scale(block_sum(squares, warp_sums[1]) / cols, mean, inverse);
   }
   for (int32_t i = first; i < rows.cols; i += step) {
-    float value = (to_f32(x[i]) - mean) * inverse;
+    float value = rows.normed(to_f32(x[i]), mean, inverse);
     if (weight != nullptr) value *= weight[i];
     if (rows.bias != nullptr) value += rows.bias[i];
     value *= rows.scale;
@@ -125,10 +141,10 @@ __global__ void __launch_bounds__(kKeepingThreads) norm_kept_kernel(NormRows<In,
     return block_sum(sum, sums);
   };
   float mean = 0.0f, inverse = 1.0f;
-  if (rows.kind == NormKind::layer) mean = sum_of([](float value) { return value; }, warp_sums[0]) / cols;
+  if (rows.has_mean()) mean = sum_of([](float value) { return value; }, warp_sums[0]) / cols;
   if (rows.kind != NormKind::none) {
     const float squares = sum_of([&](float value) { return (value - mean) * (value - mean); }, warp_sums[1]);
-    inverse = 1.0f / sqrtf(squares / cols + rows.eps);
+    rows.set_scale(squares / cols, mean, inverse);
   }
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
@@ -139,8 +155,8 @@ __global__ void __launch_bounds__(kKeepingThreads) norm_kept_kernel(NormRows<In,
     Vector8 result;
 #pragma unroll
     for (int j = 0; j < 8; ++j)
-      result.at[j] =
-          ((kept[k].at[j] - mean) * inverse * weight.at[j] + bias.at[j]) * rows.scale + before[k].at[j];
+      result.at[j] = (rows.normed(kept[k].at[j], mean, inverse) * weight.at[j] + bias.at[j]) * rows.scale +
+                     before[k].at[j];
     store8(out + i, result);
   }
 }
@@ -163,6 +179,7 @@ void launch_norm(Launch& launch, const NormArgs& args) {
                                static_cast<int32_t>(x.cols),
                                args.kind,
                                args.eps,
+                               args.cut,
                                args.scale,
                                args.add_to_out};
   if (x.cols % 8 == 0 && x.cols <= kMostKept && allows_vectors(rows.x, x.stride) &&
@@ -193,7 +210,7 @@ void norm(Launch& launch, const NormArgs& args) {
   if (args.kind != NormKind::rms && args.weight.rows > 1)
     unsupported("norm", "weights of groups for an RMS norm", std::to_string(args.weight.rows) + " rows");
   const bool has_weight = static_cast<bool>(args.weight);
-  if ((args.kind == NormKind::none) == has_weight)
+  if ((args.kind == NormKind::none || args.kind == NormKind::cut) == has_weight)
     unsupported("norm", "a weight for a norm and none without", has_weight ? "one" : "none");
   if (args.add_to_out && (out.dtype != DType::f32 || out.data == x.data))
     unsupported("norm that is added", "an f32 output that is not x", name(out.dtype));

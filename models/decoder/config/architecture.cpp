@@ -23,7 +23,7 @@ void adjust_gemma(ModelConfig& config) {
   }
 }
 
-/// Embeddings alone are scaled as those of the others.
+/// Embeddings alone are scaled as those of the others (Gemma 3n and 4).
 void adjust_gemma4(ModelConfig& config) {
   config.embedding_scale = std::sqrt(static_cast<float>(config.hidden_size));
 }
@@ -105,6 +105,20 @@ constexpr std::array kArchitectures{
                  .own_window_rope = true,
                  .window_rope_base = 10000.0f,
                  .adjust = adjust_gemma},
+    // E2B and E4B.
+    Architecture{.name = "gemma3n",
+                 .qk_norm = QkNorm::head,
+                 .norms_values = true,
+                 .has_layer_inputs = true,
+                 .has_streams = true,
+                 .attention_scale = 1.0f,
+                 .norm_placement = NormPlacement::both,
+                 .gate = GateActivation::gelu_tanh,
+                 .window_period = 5,
+                 .needs_window = true,
+                 .own_window_rope = true,
+                 .window_rope_base = 10000.0f,
+                 .adjust = adjust_gemma4},
     Architecture{.name = "gemma4",
                  .qk_norm = QkNorm::head,
                  .norms_values = true,

@@ -40,6 +40,8 @@ struct Architecture {
   /// Layers may have inputs of their own by the token, read the keys and values of earlier ones, and differ in their feed-forward size; a
   /// layer with experts has a dense block beside them (Gemma 4).
   bool has_layer_inputs = false;
+  /// ModelConfig::num_streams residual streams, LAuReL beside attention, and layers with LayerConfig::gate_cut (Gemma 3n).
+  bool has_streams = false;
   bool scales_layers = false;    ///< the residual stream behind a layer, if the file has layer_output_scale
   float attention_scale = 0.0f;  ///< if the file says nothing; 0: the inverse root of the head size
   /// Latent attention (LatentAttention). Its norms are part of it, not `qk_norm`.

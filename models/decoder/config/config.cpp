@@ -217,13 +217,39 @@ void read_variant(const KeyReader& keys, ModelConfig& config) {
 constexpr std::string_view kSharedLayers = "attention.shared_kv_layers";
 constexpr std::string_view kFfnSize = "feed_forward_length";
 
+/// The rank of LAuReL has no key.
+void read_streams(const KeyReader& keys, ModelConfig& config) {
+  config.num_streams = keys.ranged("altup.num_inputs", 2, kMaxStreams);
+  keys.ranged("altup.active_idx", 0, 0);
+  constexpr const char* kTensor = "blk.0.laurel_l.weight";
+  const HostTensor* laurel = keys.file().find_tensor(kTensor);
+  if (laurel == nullptr) fail<FileError>("{}: tensor {} is missing", keys.file().name(), kTensor);
+  if (laurel->rows > kMaxDimension)
+    fail<FileError>("{}: tensor {}: shape {}, expected at most {} rows", keys.file().name(), kTensor,
+                    laurel->shape(), kMaxDimension);
+  config.laurel_rank = static_cast<int32_t>(laurel->rows);
+}
+
+/// -inf stands for layers whose gates all count.
+void read_gate_cuts(const KeyReader& keys, ModelConfig& config) {
+  if (!config.architecture.has_streams) return;
+  constexpr std::string_view kCuts = "activation_sparsity_scale";
+  const std::vector<float> cuts =
+      keys.floats_of_layers(kCuts, config.num_layers, -std::numeric_limits<double>::infinity());
+  for (size_t i = 0; i < cuts.size(); ++i)
+    if (std::isfinite(cuts[i])) config.layers[i].gate_cut = cuts[i];
+}
+
 /// Parts that some families alone have.
 void read_parts(const KeyReader& keys, ModelConfig& config) {
   if (constexpr std::string_view kCausal = "attention.causal"; keys.has(kCausal) && !keys.flag(kCausal)) {
     keys.refuse(kCausal, "is false: attention to later tokens is not supported");
   }
   constexpr std::string_view kLayerInput = "embedding_length_per_layer_input";
-  config.layer_input_size = keys.ranged(kLayerInput, 0, kMaxDimension, 0);
+  const bool has_streams = config.architecture.has_streams;
+  config.layer_input_size =
+      has_streams ? keys.positive(kLayerInput) : keys.ranged(kLayerInput, 0, kMaxDimension, 0);
+  if (has_streams) read_streams(keys, config);
   if (config.architecture.has_layer_inputs) return;
   for (const std::string_view key : {kSharedLayers, kLayerInput}) {
     if (const int32_t found = keys.ranged(key, 0, kMaxDimension, 0); found != 0)
@@ -407,6 +433,7 @@ ModelConfig read_config(const GgufFile& file, bool draft_layer) {
   read_layer_heads(keys, states_scale, config);
   read_shared_layers(keys, config);
   read_layer_ffn_sizes(keys, config);
+  read_gate_cuts(keys, config);
   read_layer_rotation(keys, config);
   if (draft_layer) add_draft_layer(keys, config);
   return config;

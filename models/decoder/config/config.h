@@ -60,6 +60,8 @@ struct LayerConfig {
   bool values_are_keys = false;  ///< before norm and rotation: there is no product for values
   int32_t kv_of = kOwn;  ///< an earlier layer, whose keys and values this one reads instead of its own
   int32_t ffn_size = 0;  ///< of a dense layer, if it differs from the model's; else 0
+  /// NormArgs::cut of the gates of a dense layer, which leaves a few of them; null: all gates count.
+  std::optional<float> gate_cut = {};
   bool takes_choice =
       false;  ///< attends to the keys that the last layer before it with ModelConfig::indexer chose
   std::optional<LayerHeads> heads = {};  ///< set if they differ from the model's
@@ -125,6 +127,9 @@ struct ModelConfig {
   int32_t expert_latent_size = 0;  ///< of what the chosen experts get and give; 0: the hidden size
   int32_t shared_ffn_size = 0;     ///< of the shared experts, side by side as one; 0: none
   int32_t layer_input_size = 0;    ///< of the token's own input to each layer; 0: layers have none
+  int32_t num_streams =
+      1;  ///< residual streams of which layers compute the first and predict the others (MixStreamsArgs)
+  int32_t laurel_rank = 0;  ///< of the product beside attention (emit/streams.cpp), with several streams
   ExpertChoice expert_choice = {};
   /// The rank of a share of a model (shard.h). Then heads, KV heads, feed-forward sizes and vocab_size are the share's.
   Rank rank = {};

@@ -182,6 +182,14 @@ std::vector<ConfigFact> config_facts(const ModelConfig& config) {
     add("keys and values of earlier layers",
         list_layers(config, [&](int32_t layer) { return config.shares_kv(layer); }));
   if (config.layer_input_size > 0) add("inputs of layers by the token", config.layer_input_size);
+  if (config.num_streams > 1)
+    add("residual streams", fmt::format("{}, LAuReL of rank {}", config.num_streams, config.laurel_rank));
+  std::vector<float> cuts;  // each once
+  for (const LayerConfig& layer : config.layers)
+    if (layer.gate_cut && std::ranges::count(cuts, *layer.gate_cut) == 0) cuts.push_back(*layer.gate_cut);
+  for (const float cut : cuts)
+    add(fmt::format("gates {} deviations above their mean alone", cut),
+        list_layers(config, [&](int32_t layer) { return config.layer(layer).gate_cut == cut; }));
   for (size_t i = 0; i < config.ropes.size(); ++i)
     add(fmt::format("RoPE {}", i), describe(config.ropes[i], config.rotary_size_of(config.ropes[i])));
   std::vector<LayerConfig> kinds;

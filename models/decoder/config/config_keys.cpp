@@ -81,15 +81,15 @@ float KeyReader::float_in_range(std::string_view key, double low, std::optional<
   return in_range(key, require(key, file_.get_float(full_key(key)), fallback), low, high);
 }
 
-std::vector<float> KeyReader::floats_of_layers(std::string_view key, int32_t num_layers) const {
+std::vector<float> KeyReader::floats_of_layers(std::string_view key, int32_t num_layers, double low) const {
   if (!is_array(key)) {
     return std::vector<float>(static_cast<size_t>(num_layers),
-                              float_in_range(key, -kMaxNumber, std::nullopt, kMaxNumber));
+                              float_in_range(key, low, std::nullopt, kMaxNumber));
   }
   std::vector<float> values = file_.get_floats(full_key(key));
   require_one_a_layer(key, values.size(), num_layers);
   for (const float value : values)
-    in_range(key, static_cast<double>(value), -kMaxNumber, kMaxNumber);
+    in_range(key, static_cast<double>(value), low, kMaxNumber);
   return values;
 }
 

@@ -43,8 +43,9 @@ class KeyReader {
   float positive_float(std::string_view key, std::optional<double> fallback = std::nullopt) const;
   float float_in_range(std::string_view key, double low, std::optional<double> fallback = std::nullopt,
                        double high = kMaxNumber) const;
-  /// An array with a number for each layer, or one number for all.
-  std::vector<float> floats_of_layers(std::string_view key, int32_t num_layers) const;
+  /// An array with a number of at least `low` for each layer, or one number for all.
+  std::vector<float> floats_of_layers(std::string_view key, int32_t num_layers,
+                                      double low = -kMaxNumber) const;
 
   const GgufFile& file() const { return file_; }
   bool flag(std::string_view key) const { return file_.get_bool(full_key(key)).value_or(false); }

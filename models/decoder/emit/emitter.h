@@ -157,9 +157,22 @@ Tensor emit_feed_forward(Emitter& e, const Tensor& normed);
 void emit_experts(Emitter& e, const Tensor& routed, const Tensor& normed, const Emitter::BlockOut& out);
 /// Experts beside a dense block, each with norms of their own; gives the sum.
 Tensor emit_experts_beside_dense(Emitter& e, const Tensor& x);
-/// The inputs of all layers by their tokens, and what a layer adds to `x` from its input.
+/// The inputs of all layers by their tokens, and what a layer adds to `x` from its input, or to all of `streams` but the first.
 Tensor emit_layer_inputs(Emitter& e, const Tensor& x);
-void emit_layer_input(Emitter& e, const Tensor& x, const Tensor& inputs);
+void emit_layer_input(Emitter& e, const Tensor& x, const Tensor& inputs, const Tensor& streams);
+
+// Several residual streams: `streams` [tokens, num_streams * hidden] f32, side by side. Without cols the model has one.
+
+/// The streams, made of the embedding x.
+Tensor emit_streams(Emitter& e, const Tensor& x);
+/// Predicts the streams behind a layer; x becomes the first one, which the layer's blocks add to.
+void emit_predict(Emitter& e, const Tensor& streams, const Tensor& x);
+/// LAuReL, beside attention: x = (x + normed + its product) / sqrt(2).
+void emit_laurel(Emitter& e, const Tensor& x, const Tensor& normed);
+/// Corrects the streams by the layer's x, which becomes the first one, scaled.
+void emit_correct(Emitter& e, const Tensor& streams, const Tensor& x);
+/// x = the mean of the streams.
+void emit_merge(Emitter& e, const Tensor& streams, const Tensor& x);
 
 /// The ops of engine and sampler in a program's table.
 struct FrameOps {

@@ -5,7 +5,7 @@
 // Inputs of single layers (Gemma 3n; Gemma 4 E2B and E4B): each layer adds something of the token itself to the residual stream.
 //
 //   inputs = (norm(x W / sqrt(hidden)) + table[token] sqrt(size)) / sqrt(2)   [tokens, layers * size], from the embedding x
-//   x     += norm((gelu(x G) * inputs of the layer) P)                        behind each layer's blocks
+//   x     += norm((gelu(x G) * inputs of the layer) P)                        behind each layer's blocks; Gemma 3n: the other streams
 namespace minfer {
 
 Tensor emit_layer_inputs(Emitter& e, const Tensor& x) {
@@ -29,7 +29,7 @@ Tensor emit_layer_inputs(Emitter& e, const Tensor& x) {
   return inputs;
 }
 
-void emit_layer_input(Emitter& e, const Tensor& x, const Tensor& inputs) {
+void emit_layer_input(Emitter& e, const Tensor& x, const Tensor& inputs, const Tensor& streams) {
   const LayerWeights& w = e.layer_weights();
   const int64_t size = e.config.layer_input_size;
   const Tensor gate = e.f32(size), gated = e.activations(size), out = e.f32(x.cols);
@@ -42,7 +42,9 @@ void emit_layer_input(Emitter& e, const Tensor& x, const Tensor& inputs) {
                                     .function = HeadGateArgs::Function::gelu_tanh,
                                     .out = gated});
   e.add("layer_output", LinearArgs{.x = gated, .weights = {&w.input_output, 1}, .out = out});
-  e.add_normed("layer_post_norm", out, w.input_post_norm, x);
+  if (streams.cols == 0) return e.add_normed("layer_post_norm", out, w.input_post_norm, x);
+  for (int64_t first = x.cols; first < streams.cols; first += x.cols)
+    e.add_normed("layer_post_norm", out, w.input_post_norm, Emitter::columns(streams, first, x.cols));
 }
 
 }  // namespace minfer

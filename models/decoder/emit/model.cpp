@@ -108,17 +108,23 @@ FrameOps emit_model(Emitter& e) {
                            .out = x});
   if (!e.is_alone()) e.all_reduce("embed_all_reduce", x, x, false, e.weights.layers.front().first_norm());
   const Tensor inputs = config.layer_input_size > 0 ? emit_layer_inputs(e, x) : Tensor{};
+  const bool has_streams = config.num_streams > 1;
+  const Tensor streams = has_streams ? emit_streams(e, x) : Tensor{};
   for (e.layer = 0; e.layer < config.num_layers; ++e.layer) {
     const LayerConfig& layer = e.layer_config();
+    if (has_streams) emit_predict(e, streams, x);
     const Tensor normed = layer.is_only_ffn ? Tensor{} : emit_attention_block(e, x);
+    if (has_streams) emit_laurel(e, x, normed);
     if (layer.has_ffn) emit_feed_forward_block(e, x, normed);
-    if (config.layer_input_size > 0) emit_layer_input(e, x, inputs);
+    if (has_streams) emit_correct(e, streams, x);
+    if (config.layer_input_size > 0) emit_layer_input(e, x, inputs, streams);
     const float scale = e.layer_weights().output_scale;
     if (scale != 1.0f)
       e.add("layer_scale", NormArgs{.x = x, .kind = NormKind::none, .scale = scale, .out = x});
   }
   if (config.has_draft_layer) emit_draft_keys(e, x);
   e.layer = -1;
+  if (has_streams) emit_merge(e, streams, x);
   e.in_head = true;
   emit_head(e, x, e.weights.output_norm, e.weights.output);
   frame.sample =

@@ -40,7 +40,9 @@ class Splitter {
       const std::string_view stem = name.substr(0, dot == std::string_view::npos ? 0 : dot);
       const std::string_view kind = name.substr(stem.size());  // ".weight" or ".bias"
       const int32_t layer = layer_of_tensor(name);
-      if (!name.starts_with("blk.")) {
+      if (config_.num_streams > 1 && (stem == "altup_proj" || stem == "altup_unembd_proj")) {
+        split_matrices(tensor, stem);
+      } else if (!name.starts_with("blk.")) {
         all_.push_back(tensor);
       } else if (stem.ends_with(".attn_qkv") && !config_.is_delta_net(layer)) {
         split(tensor, stem.substr(0, stem.size() - 8), kind,
@@ -92,6 +94,21 @@ class Splitter {
       if (next != nullptr)
         next += is_vector(tensor) ? piece.bytes() : static_cast<size_t>(part.size) * tensor.stride_of_rows();
       all_.push_back(std::move(piece));
+    }
+  }
+
+  /// Each matrix of one for each stream but the first.
+  void split_matrices(const HostTensor& tensor, std::string_view stem) {
+    HostTensor piece = tensor;
+    piece.count = 1;
+    if (tensor.count != config_.num_streams - 1)
+      fail<FileError>("{}: tensor {}: shape {}, expected {} matrices from {}.altup.num_inputs", model_,
+                      printable(tensor.name), tensor.shape(), config_.num_streams - 1,
+                      config_.architecture.name);
+    for (int64_t i = 0; i < tensor.count; ++i) {
+      piece.name = fmt::format("{}.{}.weight", stem, i);
+      if (tensor.data != nullptr) piece.data = tensor.row(i, 0);
+      all_.push_back(piece);
     }
   }
 

@@ -13,6 +13,11 @@ void ModelTensors::take_all(ModelWeights& weights) {
     weights.layer_projection = matrix("per_layer_model_proj.weight", inputs, hidden());
     weights.layer_input_norm = vector("per_layer_proj_norm.weight", input);
   }
+  for (int32_t stream = 1; stream < config_.num_streams; ++stream) {
+    weights.to_streams.push_back(matrix(fmt::format("altup_proj.{}.weight", stream - 1), hidden(), hidden()));
+    weights.from_streams.push_back(
+        matrix(fmt::format("altup_unembd_proj.{}.weight", stream - 1), hidden(), hidden()));
+  }
   for (int32_t layer = 0; layer < config_.num_all_layers(); ++layer)
     weights.layers.push_back(take_layer(layer));
   const std::string output_norm(config_.architecture.output_norm_tensor);
@@ -90,11 +95,25 @@ LayerWeights ModelTensors::take_layer(int32_t layer) {
     w.input_output = matrix(blk + "proj.weight", hidden(), input);
     w.input_post_norm = norm(blk + "post_norm");
   }
+  if (config_.num_streams > 1) take_streams(blk, w.streams);
   if (architecture.scales_layers) {
     const std::vector<float> scale = numbers(blk + "layer_output_scale.weight", {1}, false);
     if (!scale.empty()) w.output_scale = scale.front();
   }
   return w;
+}
+
+void ModelTensors::take_streams(const std::string& blk, StreamWeights& w) {
+  const Dimension streams{config_.num_streams, "altup.num_inputs"}, rank{config_.laurel_rank};
+  w = {.router = matrix(blk + "altup_router.weight", streams, hidden()),
+       .router_norm = norm(blk + "altup_router_norm"),
+       .predict =
+           vector(blk + "altup_predict_coef.weight", streams, {streams.size * streams.size, streams.key}),
+       .correct = vector(blk + "altup_correct_coef.weight", streams, streams),
+       .scale = norm(blk + "altup_correct_scale"),
+       .laurel_in = matrix(blk + "laurel_l.weight", rank, hidden()),
+       .laurel_out = matrix(blk + "laurel_r.weight", hidden(), rank),
+       .laurel_norm = norm(blk + "laurel_post_norm")};
 }
 
 void ModelTensors::take_delta_net(const std::string& blk, LayerWeights& w) {

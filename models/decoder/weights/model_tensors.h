@@ -65,6 +65,7 @@ class ModelTensors {
 
   void take_draft(ModelWeights& weights);
   LayerWeights take_layer(int32_t layer);
+  void take_streams(const std::string& blk, StreamWeights& w);
   void take_delta_net(const std::string& blk, LayerWeights& w);
   void take_kimi_delta(const std::string& blk, LayerWeights& w);
   void take_short_conv(const std::string& blk, LayerWeights& w);

@@ -360,6 +360,15 @@ ModelConfig shard_config(const ModelConfig& whole, Rank rank) {
         "all heads, but a rank has only some",
         rank.count, whole.name, whole.architecture.name);
   }
+  const auto cut =
+      std::ranges::find_if(whole.layers, [](const LayerConfig& of) { return of.gate_cut.has_value(); });
+  if (cut != whole.layers.end() && !rank.is_alone()) {
+    fail(
+        "tensor-parallel-size: {}, expected 1 for model {}: layer {} cuts its gates by the mean and "
+        "deviation of all "
+        "({}.activation_sparsity_scale), but a rank has only some",
+        rank.count, whole.name, cut - whole.layers.begin(), whole.architecture.name);
+  }
   for (const Divided& divided : divided_sizes(whole, rank.count)) {
     if (divided.size % rank.count != 0) {
       fail(

@@ -217,6 +217,8 @@ class TensorList final : private ModelTensors {
     constexpr std::array<std::string_view, 5> kHeavy = {"attn_v.weight", "attn_v_b.weight", "ffn_down.weight",
                                                         "ffn_down_exps.weight", "ffn_down_shexp.weight"};
     const int32_t layer = layer_of_tensor(matrix);
+    if (matrix.find("altup") != std::string_view::npos || matrix.find("laurel") != std::string_view::npos)
+      return DType::f16;  // llama.cpp quantises none of them
     if (layer < 0) return shape_.tied || matrix == "output.weight" ? mix_.more_bits : mix_.base;
     const std::string_view part = part_of_tensor(matrix);
     if (part.starts_with("ffn_gate_inp")) return DType::f32;

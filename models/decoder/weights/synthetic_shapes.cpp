@@ -77,6 +77,13 @@ constexpr std::array kShapes{
         {.window = 4096, .attention_cap = 50.0f, .logit_cap = 30.0f}),
     Shape{"gemma-3-12b", "gemma3", 262144, 131072, 3840, 48, 16, 8, 256, 15360, 1e6f, 1e-6f, 0.0f, true}.with(
         {.window = 1024}),
+    Shape{"gemma-3n-e4b", "gemma3n", 262400, 32768, 2048, 35, 8, 2, 256, 16384, 1e6f, 1e-6f, 0.0f, true}.with(
+        {.window = 512,
+         .logit_cap = 30.0f,
+         .layer_input = 256,
+         .shared_kv_layers = 15,
+         .laurel_rank = 64,
+         .cut_layers = 10}),
     Shape{"gemma-4-31b", "gemma4", 262144, 262144, 5376, 60, 32, 4, 512, 21504, 1e6f, 1e-6f, 0.0f, true}.with(
         {.window = 1024,
          .logit_cap = 30.0f,
@@ -272,6 +279,12 @@ ModelConfig config_of(const Shape& shape, std::string_view spec) {
   }
   config.layer_input_size = shape.options.layer_input;
   share_keys(config, shape.options.shared_kv_layers);
+  if (config.architecture.has_streams) {
+    config.num_streams = 4;
+    config.laurel_rank = shape.options.laurel_rank;
+    for (size_t i = 0; std::cmp_less(i, shape.options.cut_layers); ++i)
+      config.layers[i].gate_cut = 1.6448536f;  // a twentieth of a normal distribution is above
+  }
   if (shape.options.attending != 0) set_layers_that_do_not_attend(config, shape.options);
   config.attention_cap = shape.options.attention_cap;
   config.logit_cap = shape.options.logit_cap;

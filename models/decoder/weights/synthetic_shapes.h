@@ -26,6 +26,8 @@ struct ShapeOptions {
   bool values_are_keys = false;                       ///< in layers without a window
   int32_t layer_input = 0;                            ///< ModelConfig::layer_input_size
   int32_t shared_kv_layers = 0;  ///< the last layers, which have no keys and values of their own
+  int32_t laurel_rank = 0;       ///< ModelConfig::laurel_rank; then there are four residual streams
+  int32_t cut_layers = 0;        ///< the first layers, whose gates are cut (LayerConfig::gate_cut)
   int32_t conv_size = 0;         ///< of the short convolutions of layers that do not attend
   uint64_t attending =
       0;  ///< where others are recurrent but not by a period: a bit for each layer that attends

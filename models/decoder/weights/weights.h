@@ -42,6 +42,15 @@ struct IndexerWeights {
   Weight k_norm, k_norm_bias;  ///< [1, key_size] f32 x 2
 };
 
+/// The weights that mix residual streams (MixStreamsArgs), and of LAuReL.
+struct StreamWeights {
+  Weight router, router_norm;  ///< [streams, hidden], [1, hidden] f32
+  Weight predict, correct;     ///< MixStreamsArgs::coefs
+  Weight scale;                ///< [1, hidden] f32: MixStreamsArgs::weight
+  Weight laurel_in, laurel_out,
+      laurel_norm;  ///< [laurel_rank, hidden], [hidden, laurel_rank], [1, hidden] f32
+};
+
 /// One decoder layer's weights on the backend. Null if the family has no such weight.
 struct LayerWeights {
   Weight attn_norm;       ///< [1, hidden] f32
@@ -77,6 +86,7 @@ struct LayerWeights {
   Weight choice_bias;             ///< [1, experts] f32: see MoeRouteArgs::bias
   Weight shared_gate, shared_up, shared_down;        ///< [shared ffn, hidden] x 2, [hidden, shared ffn]
   Weight input_gate, input_output, input_post_norm;  ///< [input, hidden], [hidden, input], [1, hidden] f32
+  StreamWeights streams;
   Weight shared_weight;  ///< [1, hidden]: weights a token's shared experts by the sigmoid of the product
 
   /// The norm in front of the layer's first block; null: none.
@@ -96,9 +106,11 @@ struct ModelWeights {
   Weight embedding;                          ///< [vocab, hidden]
   Weight layer_embedding, layer_projection;  ///< [vocab, layers * input], [layers * input, hidden]
   Weight layer_input_norm;                   ///< [1, input] f32
-  Weight output_norm;                        ///< [1, hidden] f32
-  Weight output_norm_bias;                   ///< [1, hidden] f32 or null
-  Weight output;       ///< [vocab, hidden]; the embedding itself when the model ties them
+  /// [hidden, hidden] for each stream but the first: from the embedding, and in front of the last norm.
+  std::vector<Weight> to_streams, from_streams;
+  Weight output_norm;       ///< [1, hidden] f32
+  Weight output_norm_bias;  ///< [1, hidden] f32 or null
+  Weight output;            ///< [vocab, hidden]; the embedding itself when the model ties them
   Weight output_bias;  ///< [1, vocab] f32: -inf for tokens that are never sampled; null: the file names none
   std::vector<float> rope_frequency_factors;  ///< [rotary_size / 2] or empty
   /// LongRoPE: the same for contexts up to the original one, and for longer ones.

@@ -72,8 +72,9 @@ TEST_F(CudaRanks, GiveTheLogitsOfOneInF32) {
        {AllReduceChoice::peer, AllReduceChoice::nccl, AllReduceChoice::automatic}) {
     expect_same_logits("", DType::f32, 1e-10, choice);
     expect_same_logits(source_path("tests/golden/mixtral.gguf"), DType::f32, 1e-10, choice);
-    for (const char* model : {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma4", "qwen35",
-                              "lfm2moe", "nemotron-h", "nemotron-h-experts", "kimi-linear", "command-r-plus"})
+    for (const char* model :
+         {"qwen3moe", "qwen2moe", "gpt-oss", "glm4moe", "llama4", "gemma3n-dense", "gemma4", "qwen35",
+          "lfm2moe", "nemotron-h", "nemotron-h-experts", "kimi-linear", "command-r-plus"})
       expect_same_logits(source_path("tests/golden/") + model + ".gguf", DType::f32, 1e-10, choice);
     // Its delta nets carry rounding errors on: one GPU is 9e-11 from the CPU.
     expect_same_logits(source_path("tests/golden/qwen3next.gguf"), DType::f32, 1e-9, choice);

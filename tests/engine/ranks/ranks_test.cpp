@@ -71,11 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
                     RankCase{"llama4-dense", 2}, RankCase{"gpt-oss", 2}, RankCase{"glm4moe", 2},
                     RankCase{"qwen2moe", 2}, RankCase{"deepseek-v2", 2}, RankCase{"deepseek-v3", 2},
                     RankCase{"deepseek32", 2}, RankCase{"glm-dsa", 2}, RankCase{"llama4", 2},
-                    RankCase{"gemma4", 2}, RankCase{"gemma4", 4}, RankCase{"qwen3next", 2},
-                    RankCase{"qwen35", 2}, RankCase{"qwen35moe", 2}, RankCase{"lfm2", 2},
-                    RankCase{"lfm2moe", 2}, RankCase{"granite-hybrid-experts", 2}, RankCase{"nemotron-h", 2},
-                    RankCase{"nemotron-h-experts", 2}, RankCase{"kimi-linear", 2}, RankCase{"kimi-linear", 4},
-                    RankCase{"kimi-linear-q-rank", 2}, RankCase{"synthetic:tiny-hybrid:f32", 2}),
+                    RankCase{"gemma3n-dense", 2}, RankCase{"gemma4", 2}, RankCase{"gemma4", 4},
+                    RankCase{"qwen3next", 2}, RankCase{"qwen35", 2}, RankCase{"qwen35moe", 2},
+                    RankCase{"lfm2", 2}, RankCase{"lfm2moe", 2}, RankCase{"granite-hybrid-experts", 2},
+                    RankCase{"nemotron-h", 2}, RankCase{"nemotron-h-experts", 2}, RankCase{"kimi-linear", 2},
+                    RankCase{"kimi-linear", 4}, RankCase{"kimi-linear-q-rank", 2},
+                    RankCase{"synthetic:tiny-hybrid:f32", 2}),
     case_name);
 
 TEST(Ranks, ShareAVocabularyThatTheyDoNotDivide) {

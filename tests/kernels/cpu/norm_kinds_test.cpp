@@ -25,7 +25,9 @@ std::vector<NormCase> norm_cases(int64_t cols) {
           {{.kind = NormKind::rms, .weight = weight, .eps = 1e-5}, true},
           {{.kind = NormKind::rms, .weight = weight, .bias = bias, .eps = 1e-5, .scale = 3.0}},
           {{.kind = NormKind::none}},
-          {{.kind = NormKind::none, .scale = 0.22}, true}};
+          {{.kind = NormKind::none, .scale = 0.22}, true},
+          {{.kind = NormKind::cut, .cut = 1.6}},
+          {{.kind = NormKind::cut, .scale = 0.5, .cut = -0.3}, true}};
 }
 
 std::vector<float> run_norm(Backend& backend, const NormCase& c, const std::vector<float>& x, int64_t cols,
@@ -41,6 +43,7 @@ std::vector<float> run_norm(Backend& backend, const NormCase& c, const std::vect
                    .weight = vector(c.options.weight),
                    .bias = vector(c.options.bias),
                    .eps = static_cast<float>(c.options.eps),
+                   .cut = static_cast<float>(c.options.cut),
                    .scale = static_cast<float>(c.options.scale),
                    .add_to_out = c.add_to_out,
                    .out = out.tensor()});
@@ -60,6 +63,7 @@ TEST(NormKinds, MatchTheReference) {
       for (size_t i = 0; i < norm_cases(cols).size(); ++i) {
         const NormCase c = norm_cases(cols)[i];
         if (cols == 1 && c.options.kind == NormKind::layer) continue;  // 0 / sqrt(eps)
+        if (cols == 1 && c.options.kind == NormKind::cut) continue;    // zeros
         reference::Matrix expected = reference::norm(reference::to_matrix(x, rows, cols), c.options);
         for (size_t at = 0; c.add_to_out && at < before.size(); ++at)
           expected.data[at] += before[at];

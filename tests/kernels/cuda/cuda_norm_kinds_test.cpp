@@ -34,6 +34,7 @@ class CudaNormKinds : public testing::Test {
                         .weight = vector(weight, !options.weight.empty()),
                         .bias = vector(bias, !options.bias.empty()),
                         .eps = static_cast<float>(options.eps),
+                        .cut = static_cast<float>(options.cut),
                         .scale = static_cast<float>(options.scale),
                         .add_to_out = add_to_out,
                         .out = out.tensor()});
@@ -53,7 +54,9 @@ TEST_F(CudaNormKinds, MatchTheReference) {
         {.kind = NormKind::layer, .weight = weight, .bias = bias, .eps = 1e-5},
         {.kind = NormKind::rms, .weight = weight, .eps = 1e-5, .scale = 0.25},
         {.kind = NormKind::none},
-        {.kind = NormKind::none, .scale = 0.22}};
+        {.kind = NormKind::none, .scale = 0.22},
+        {.kind = NormKind::cut, .cut = 1.0},
+        {.kind = NormKind::cut, .scale = 0.5, .cut = -0.3}};
     for (const int64_t rows : {1, 70}) {
       for (const DType in : {DType::f32, DType::bf16}) {
         const std::vector<float> x = test::rounded(test::normal_values(rows * cols, 1, 3.0f), in);

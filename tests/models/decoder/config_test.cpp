@@ -159,7 +159,7 @@ TEST(ReadConfig, NamesAnUnknownArchitectureAndTheKnownOnes) {
                 HasSubstr(fmt::format(
                     "architecture \"{}\" is not supported; known ones: llama, qwen2, qwen3, "
                     "qwen3moe, olmoe, qwen2moe, gpt-oss, glm4moe, granitemoe, gemma, gemma2, "
-                    "gemma3, gemma4, phi3, smollm3, olmo2, granite, glm4, command-r, "
+                    "gemma3, gemma3n, gemma4, phi3, smollm3, olmo2, granite, glm4, command-r, "
                     "cohere2, cohere2moe, starcoder2, stablelm, internlm2, ernie4_5, ernie4_5-moe, mistral3, "
                     "minimax-m2, exaone4, exaone-moe, dots1, qwen2vl, qwen3vl, qwen3vlmoe, hunyuan-dense, "
                     "hunyuan-moe, bailingmoe, bailingmoe2, seed_oss, deepseek2, deepseek32, glm-dsa, "

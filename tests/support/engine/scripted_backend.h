@@ -71,6 +71,7 @@ class ScriptedBackend final : public Backend {
   void mamba_scan(OpId, const ForwardBatch&, const MambaScanArgs&) override { fail_op(); }
   void choose_keys(OpId, const ForwardBatch&, const ChooseKeysArgs&) override { fail_op(); }
   void head_gate(OpId, const HeadGateArgs&) override { fail_op(); }
+  void mix_streams(OpId, const MixStreamsArgs&) override { fail_op(); }
   void gather_rows(OpId, const Tensor&, const int32_t*, const Tensor&) override { fail_op(); }
 
  private:

@@ -150,6 +150,7 @@ void RecordingBackend::norm(OpId op, const NormArgs& args) {
   add("weight", args.weight);
   add("bias", args.bias);
   add_number("eps", args.eps);
+  if (args.kind == NormKind::cut) add_number("cut", args.cut);
   add_number("scale", args.scale);
   if (args.add_to_out) add("to", args.out);
   writes("out", args.out);
@@ -365,6 +366,19 @@ void RecordingBackend::mamba_scan(OpId op, const ForwardBatch& batch, const Mamb
   add("skip", args.skip);
   add("state", args.state);
   writes("out", args.out);
+}
+
+void RecordingBackend::mix_streams(OpId op, const MixStreamsArgs& args) {
+  begin(op);
+  add_number("kind", static_cast<double>(args.kind));
+  add("routed", args.routed);
+  add_number("scale", args.scale);
+  add("coefs", args.coefs);
+  add("w", args.weight);
+  add("streams", args.streams);
+  add("x", args.x);
+  writes("streams", args.streams);
+  writes("x", args.x);
 }
 
 void RecordingBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {

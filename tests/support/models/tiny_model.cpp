@@ -1,6 +1,7 @@
 #include "tests/support/models/tiny_model.h"
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/half.h"
 #include "models/decoder/config/architecture.h"
@@ -239,6 +240,33 @@ void add_attention(ModelParts& model, const Architecture& family, const std::str
   if (family.attn_sinks) model.tensors[blk + "attn_sinks.weight"] = {DType::f32, {4}, {}};
 }
 
+/// Adds what mixes three residual streams, LAuReL of rank 5, and an input of 4 elements.
+void add_streams(ModelParts& model, const std::string& blk) {
+  model.tensors[blk + "altup_router.weight"] = {DType::f32, {32, 3}, {}};
+  model.tensors[blk + "altup_predict_coef.weight"] = {DType::f32, {3, 9}, {}};
+  model.tensors[blk + "altup_correct_coef.weight"] = {DType::f32, {3, 3}, {}};
+  model.tensors[blk + "laurel_l.weight"] = {DType::f32, {32, 5}, {}};
+  model.tensors[blk + "laurel_r.weight"] = {DType::f32, {5, 32}, {}};
+  model.tensors[blk + "inp_gate.weight"] = {DType::f32, {32, 4}, {}};
+  model.tensors[blk + "proj.weight"] = {DType::f32, {4, 32}, {}};
+  for (const char* vector : {"altup_router_norm", "altup_correct_scale", "laurel_post_norm", "post_norm"})
+    model.tensors[fmt::format("{}{}.weight", blk, vector)] = {DType::f32, {32}, {}};
+}
+
+/// The gates of the first layer are cut.
+void add_streams_of_model(ModelParts& model, const std::string& arch, uint64_t vocab_size) {
+  model.keys[arch + ".altup.num_inputs"] = 3u;
+  model.keys[arch + ".altup.active_idx"] = 0u;
+  model.keys[arch + ".embedding_length_per_layer_input"] = 4u;
+  model.keys[arch + ".activation_sparsity_scale"] =
+      std::vector<float>{1.25f, -std::numeric_limits<float>::infinity()};
+  model.tensors["altup_proj.weight"] =
+      model.tensors["altup_unembd_proj.weight"] = {DType::f32, {32, 32, 2}, {}};
+  model.tensors["per_layer_token_embd.weight"] = {DType::f32, {8, vocab_size}, {}};
+  model.tensors["per_layer_model_proj.weight"] = {DType::f32, {32, 8}, {}};
+  model.tensors["per_layer_proj_norm.weight"] = {DType::f32, {4}, {}};
+}
+
 void add_layer(ModelParts& model, const Architecture& family, const std::string& blk, uint64_t experts) {
   const bool is_first = blk == "blk.0.";
   const bool is_delta_net = family.delta_period > 0 && is_first;
@@ -260,6 +288,7 @@ void add_layer(ModelParts& model, const Architecture& family, const std::string&
     family.has_latent_attention ? add_latent_attention(model, blk) : add_attention(model, family, blk);
     if (family.has_indexer) add_indexer(model, blk);
   }
+  if (family.has_streams) add_streams(model, blk);
   add_norms(model, family, blk, !is_delta_net && !is_short_conv && !is_mamba && !is_only_ffn);
   if (!family.has_single_blocks || is_only_ffn) add_feed_forward(model, family, blk, experts);
 }
@@ -321,6 +350,7 @@ ModelParts tiny_model(std::string_view architecture, int32_t experts) {
   model.tensors["token_embd.weight"] = {DType::f32, {32, vocab_size}, {}};
   model.tensors[std::string(family.output_norm_tensor) + ".weight"] = {DType::f32, {32}, {}};
   model.tensors["output.weight"] = {DType::f32, {32, vocab_size}, {}};
+  if (family.has_streams) add_streams_of_model(model, arch, vocab_size);
   for (const char* blk : {"blk.0.", "blk.1."})
     add_layer(model, family, blk, static_cast<uint64_t>(experts));
   if (family.has_single_blocks) add_layer(model, family, "blk.2.", static_cast<uint64_t>(experts));
