@@ -39,6 +39,7 @@ enum class OpKind : uint8_t {
   hidden_rows,
   mamba_scan,
   choose_keys,
+  spread_columns,
 };
 
 std::string_view name(OpKind kind);

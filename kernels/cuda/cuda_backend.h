@@ -110,6 +110,9 @@ class CudaBackend : public Backend {
     run(op, cuda::mamba_scan, batch, args);
   }
   void choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) override;
+  void spread_columns(OpId op, const SpreadColumnsArgs& args) override {
+    run(op, cuda::spread_columns, args);
+  }
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
     run(op, cuda::gather_rows, x, rows, out);
   }

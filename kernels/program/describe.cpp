@@ -50,7 +50,7 @@ class Description {
   }
   void operator()(const AttentionArgs& args) {
     info_.kind = OpKind::attention;
-    info_.window = args.window;
+    if (args.window.keys > 0) info_.window = args.window;  // hidden positions are few
     info_.most_chosen = args.most_chosen;
     set_bytes(args.qkv, args.out);
   }
@@ -99,6 +99,9 @@ class Description {
   void operator()(const MambaScanArgs& args) {
     set(OpKind::mamba_scan, args.xbc, args.out, {args.dt_bias, args.decay, args.skip});
     info_.delta_net = args.shape;
+  }
+  void operator()(const SpreadColumnsArgs& args) {
+    set(OpKind::spread_columns, args.x, args.out, {args.columns});
   }
   void operator()(const AllReduceArgs& args) {
     set(OpKind::all_reduce, args.x.cols, args.x.cols, {args.norm});

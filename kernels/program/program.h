@@ -29,7 +29,7 @@ using OpArgs =
     std::variant<EmbedArgs, NormArgs, LinearArgs, GateUpArgs, ActivateArgs, RopeKvWriteArgs,
                  LatentKvWriteArgs, AttentionArgs, HeadLinearArgs, MoeRouteArgs, MoeGateUpArgs, MoeDownArgs,
                  DeltaConvArgs, DeltaRuleArgs, HeadGateArgs, ShortConvArgs, HiddenRowsArgs, MambaScanArgs,
-                 ChooseKeysArgs, AllReduceArgs, GatherRowsArgs, GatherColumnsArgs>;
+                 ChooseKeysArgs, SpreadColumnsArgs, AllReduceArgs, GatherRowsArgs, GatherColumnsArgs>;
 
 struct Op {
   OpId id;  ///< its row of the op table

@@ -278,12 +278,13 @@ TEST(ProfileFile, HostileLinesAreRefusedByPlaceAndField) {
   expect("minfer.step/2", "minfer.step/1", "run.jsonl:1: schema minfer.step/1, expected minfer.step/2");
   expect("\"threads\":2", "\"threads\":-2",
          "run.jsonl:1: header.threads: expected an integer from 0 to 268435456, found -2");
-  expect("\"kind\":\"linear\"", "\"kind\":\"conv\"",
-         "run.jsonl:1: header.ops[1].kind: expected one of embed, rms_norm, linear, gate_up_swiglu, "
-         "rope_kv_write, "
-         "attention, moe_route, moe_gate_up_swiglu, moe_down, gather, sample, transfer, all_reduce, "
-         "all_gather, broadcast, activate, latent_kv_write, head_linear, delta_conv, delta_rule, "
-         "head_gate, short_conv, hidden_rows, mamba_scan, choose_keys, found string \"conv\"");
+  expect(
+      "\"kind\":\"linear\"", "\"kind\":\"conv\"",
+      "run.jsonl:1: header.ops[1].kind: expected one of embed, rms_norm, linear, gate_up_swiglu, "
+      "rope_kv_write, "
+      "attention, moe_route, moe_gate_up_swiglu, moe_down, gather, sample, transfer, all_reduce, "
+      "all_gather, broadcast, activate, latent_kv_write, head_linear, delta_conv, delta_rule, "
+      "head_gate, short_conv, hidden_rows, mamba_scan, choose_keys, spread_columns, found string \"conv\"");
   expect("\"step\":0", "\"step\":\"\\u001b[2J\"",
          "run.jsonl:2: step: expected an integer from 0 to 1000000000000, found string \"?[2J\"");
   expect("\"wall_us\":63", "\"wall_us\":-1",

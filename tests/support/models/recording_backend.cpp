@@ -367,6 +367,13 @@ void RecordingBackend::mamba_scan(OpId op, const ForwardBatch& batch, const Mamb
   writes("out", args.out);
 }
 
+void RecordingBackend::spread_columns(OpId op, const SpreadColumnsArgs& args) {
+  begin(op);
+  add("x", args.x);
+  add("columns", args.columns);
+  writes("out", args.out);
+}
+
 void RecordingBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
   begin(op);
   add("x", x);
