@@ -9,10 +9,10 @@ struct AttentionWindow {
   int32_t keys = 0;  ///< at most, its own included; 0: all
   /// False: the last `keys` ones. True: those of its chunk; chunks of `keys` positions follow one another from position 0 on (Llama 4).
   bool chunked = false;
-  int32_t hidden = 0;  ///< the first positions, each of which its own query alone sees
+  int16_t hidden = 0;  ///< the first positions, each of which its own query alone sees
 
   constexpr AttentionWindow() = default;
-  constexpr AttentionWindow(int32_t num_keys, bool is_chunked = false, int32_t num_hidden = 0)
+  constexpr AttentionWindow(int32_t num_keys, bool is_chunked = false, int16_t num_hidden = 0)
       : keys(num_keys), chunked(is_chunked), hidden(num_hidden) {}
 
   constexpr explicit operator bool() const { return keys != 0 || hidden != 0; }

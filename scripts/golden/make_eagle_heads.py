@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes EAGLE-3 heads (Li et al. 2025, arXiv:2503.01840) for models of tests/golden: eagle3-TARGET.gguf, in the format of llama.cpp's
-converter, and eagle3-TARGET.drafts, the logits of drafts in float64: float32 [tokens + 1, VOCAB], little-endian, -inf for tokens that the
+"""Writes tests/golden/heads: EAGLE-3 heads (Li et al. 2025, arXiv:2503.01840) for models of tests/golden. eagle3-TARGET.gguf is in the format
+of llama.cpp's converter; eagle3-TARGET.drafts has the logits of drafts in float64: float32 [tokens + 1, VOCAB], little-endian, -inf for tokens that the
 head does not draft. Row p is the draft behind token p of TARGET.logits; the last row is a second draft at the last token, behind the head's
 own state of the token in front. Row 0 means nothing: no head drafts behind the first token.
 
@@ -204,7 +204,7 @@ def make(head, seed, folder):
 def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, default=root / "tests" / "golden", help="folder (default: tests/golden)")
+    parser.add_argument("--out", type=pathlib.Path, default=root / "tests" / "golden" / "heads", help="folder (default: tests/golden/heads)")
     parser.add_argument("--seed", type=int, default=1, help="of the models, as make_golden_models.py had it, and of the heads (default: 1)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # sums in one order

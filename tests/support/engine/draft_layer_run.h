@@ -26,14 +26,16 @@ inline std::string target_of(const std::string& name) {
   return name.starts_with(kEagleName) ? name.substr(kEagleName.size()) : name;
 }
 
-inline std::string golden_model(const std::string& name) {
-  return source_path("tests/golden/" + name + ".gguf");
+/// NAME.ENDING of tests/golden, of a head in its own folder.
+inline std::string golden_file(const std::string& name, const char* ending) {
+  return source_path(
+      fmt::format("tests/golden/{}{}.{}", name.starts_with(kEagleName) ? "heads/" : "", name, ending));
 }
 
 /// The model, with its layer for drafts if `drafts`.
 inline std::unique_ptr<ModelSource> draft_layer_model(const std::string& name, bool drafts = true) {
-  const std::string model = golden_model(target_of(name));
-  return drafts && name.starts_with(kEagleName) ? open_model_with_head(model, golden_model(name))
+  const std::string model = golden_file(target_of(name), "gguf");
+  return drafts && name.starts_with(kEagleName) ? open_model_with_head(model, golden_file(name, "gguf"))
                                                 : open_model(model, drafts);
 }
 
@@ -84,7 +86,7 @@ class DraftLayerRun {
 
 /// NAME.drafts of tests/golden: the logits of drafts at all positions of the model's text, and of a second draft at the last one.
 inline std::vector<float> read_drafts(const std::string& name) {
-  std::ifstream file(source_path("tests/golden/" + name + ".drafts"), std::ios::binary);
+  std::ifstream file(golden_file(name, "drafts"), std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   std::vector<float> logits(bytes.size() / sizeof(float));
   std::memcpy(logits.data(), bytes.data(), logits.size() * sizeof(float));
@@ -94,7 +96,7 @@ inline std::vector<float> read_drafts(const std::string& name) {
 /// Drafts at every position in turn, each followed by a second one that the model's next steps have to replace, with the model's tokens
 /// in pieces between; then the reference's second draft. NMSE of all of them.
 inline double draft_error(const std::string& name, const EngineOptions& options, int32_t piece) {
-  const GoldenLogits golden = read_logits(source_path("tests/golden/" + target_of(name) + ".logits"));
+  const GoldenLogits golden = read_logits(golden_file(target_of(name), "logits"));
   const std::vector<float> expected = read_drafts(name);
   const auto count = static_cast<int32_t>(golden.tokens.size());
   const size_t vocab = golden.logits.size() / golden.tokens.size();
