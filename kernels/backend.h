@@ -148,6 +148,7 @@ class Backend : public Target {
   virtual void mamba_scan(OpId op, const ForwardBatch& batch, const MambaScanArgs& args) = 0;
   virtual void choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) = 0;
   virtual void mix_streams(OpId op, const MixStreamsArgs& args) = 0;
+  virtual void spread_columns(OpId op, const SpreadColumnsArgs& args) = 0;
   /// out[i] = x[rows[i]].
   virtual void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) = 0;
 

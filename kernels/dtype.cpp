@@ -8,7 +8,7 @@
 namespace minfer {
 namespace {
 
-constexpr std::array<DTypeTraits, 28> kTraits{{
+constexpr std::array<DTypeTraits, 29> kTraits{{
     {DType::f32, "f32", 1, 4, 0},
     {DType::f16, "f16", 1, 2, 1},
     {DType::bf16, "bf16", 1, 2, 30},
@@ -37,6 +37,7 @@ constexpr std::array<DTypeTraits, 28> kTraits{{
     {DType::fp8, "fp8", 128, 130, UINT32_MAX, true},
     {DType::lut4, "lut4", 256, 144, UINT32_MAX},
     {DType::f8_e4m3, "fp8_e4m3", 1, 1, UINT32_MAX},
+    {DType::i64, "i64", 1, 8, 27},
 }};
 
 }  // namespace
@@ -50,6 +51,7 @@ std::span<const DTypeTraits> all_dtypes() {
 }
 
 std::optional<DType> dtype_from_ggml(uint32_t ggml_type) {
+  if (ggml_type == traits(DType::i64).ggml_type) return DType::i64;
   const auto found = std::ranges::find(all_dtypes(), ggml_type, &DTypeTraits::ggml_type);
   return found == all_dtypes().end() ? std::nullopt : std::optional(found->dtype);
 }

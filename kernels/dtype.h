@@ -38,6 +38,7 @@ enum class DType : uint8_t {
   fp8,      ///< weights that are quantised at load; no GGUF file has it
   lut4,     ///< weights that a GPU converts at load (kernels/cuda/weights/lut4.h); no file has it
   f8_e4m3,  ///< KV caches, and products that measure a GPU; no file has it
+  i64,      ///< token ids in a file of a head for drafts; no op takes them
 };
 
 /// A type is stored in blocks: `block_elements` consecutive elements of a row take `block_bytes` bytes.
@@ -51,7 +52,7 @@ struct DTypeTraits {
 };
 
 const DTypeTraits& traits(DType dtype);
-/// The types that a GGUF file may have.
+/// The types that the weights of a GGUF file may have.
 std::span<const DTypeTraits> all_dtypes();
 inline std::string_view name(DType dtype) {
   return traits(dtype).name;

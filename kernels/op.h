@@ -40,6 +40,7 @@ enum class OpKind : uint8_t {
   mamba_scan,
   choose_keys,
   mix_streams,
+  spread_columns,
 };
 
 std::string_view name(OpKind kind);

@@ -20,6 +20,7 @@ struct AttentionKind {
   int32_t kv_heads = 1;
   int32_t head_size = 0;        ///< of q and k
   AttentionWindow window = {};  ///< AttentionArgs::window
+  int32_t heads = 0;            ///< of queries; 0: StepLimits::heads
 
   bool operator==(const AttentionKind&) const = default;
 };
@@ -451,6 +452,13 @@ struct GatherRowsArgs {
   Tensor x;                       ///< [tokens, cols]
   const int32_t* rows = nullptr;  ///< one a row of out
   Tensor out;                     ///< [rows, cols]
+};
+
+/// out[t, i] = x[t, columns[i]], or -inf where columns[i] is negative: logits of some tokens as a row of the whole vocabulary.
+struct SpreadColumnsArgs {
+  Tensor x;        ///< [rows, any] f32
+  Weight columns;  ///< [1, cols] f32: whole numbers, less than x.cols
+  Tensor out;      ///< [rows, cols] f32, not x
 };
 
 /// Sets the first rank's out[:, rank * part.cols ...] = part, f32. `out` of other ranks does not change.

@@ -280,6 +280,8 @@ KernelWork op_work(const OpInfo& info, const BatchShape& shape, int32_t experts_
       return moe_work(info, tokens, experts_read);
     case OpKind::gather:
       return {in + tokens * kIndexBytes, out, 0};
+    case OpKind::spread_columns:
+      return {info.weight_bytes + in, out, 0};
     case OpKind::sample:  // shift, exponential, sum
       return {in, tokens * kIndexBytes, 3 * tokens * info.in_features};
     case OpKind::all_reduce:

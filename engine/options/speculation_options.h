@@ -9,7 +9,7 @@ namespace minfer {
 class ModelSource;
 
 /// The source of draft tokens: none, the sequence's own text (prompt lookup), a smaller model, or the model's own layer for further tokens
-/// (ModelConfig::has_draft_layer).
+/// (ModelConfig::has_draft_layer; also if that is an EAGLE-3 head).
 enum class SpeculationMethod : uint8_t { off, ngram, draft, mtp };
 
 /// The most draft tokens of a sequence in a step.

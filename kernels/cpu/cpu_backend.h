@@ -70,6 +70,7 @@ class CpuBackend : public Backend {
     set_experts_read(run(op, cpu::moe_gate_up_swiglu, args));
   }
   void moe_down(OpId op, const MoeDownArgs& args) override { set_experts_read(run(op, cpu::moe_down, args)); }
+  void spread_columns(OpId op, const SpreadColumnsArgs& args) override { run(op, cpu::spread_columns, args); }
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
     run(op, cpu::gather_rows, x, rows, out);
   }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/product/linear.h"
@@ -39,6 +40,22 @@ void gather_rows(const Tensor& x, const int32_t* rows, const Tensor& out, const 
   }
   for_each_row(out, context, [&](int64_t i) {
     std::memcpy(out.f32_row(i), x.f32_row(rows[i]), static_cast<size_t>(x.cols) * sizeof(float));
+  });
+}
+
+void spread_columns(const SpreadColumnsArgs& args, const OpContext& context) {
+  const auto& [x, columns, out] = args;
+  check_f32("spread_columns: x", x, x.rows, x.cols);
+  check_f32("spread_columns: out", out, x.rows, out.cols);
+  check_vector("spread_columns: columns", columns, out.cols);
+  const auto* const column_of = static_cast<const float*>(columns.data);
+  for_each_row(out, context, [&](int64_t t) {
+    const float* from = args.x.f32_row(t);
+    float* to = args.out.f32_row(t);
+    for (int64_t i = 0; i < args.out.cols; ++i) {
+      const auto column = static_cast<int64_t>(column_of[i]);
+      to[i] = column < 0 ? -std::numeric_limits<float>::infinity() : from[column];
+    }
   });
 }
 

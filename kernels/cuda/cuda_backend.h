@@ -111,6 +111,9 @@ class CudaBackend : public Backend {
   }
   void choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) override;
   void mix_streams(OpId op, const MixStreamsArgs& args) override { run(op, cuda::mix_streams, args); }
+  void spread_columns(OpId op, const SpreadColumnsArgs& args) override {
+    run(op, cuda::spread_columns, args);
+  }
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override {
     run(op, cuda::gather_rows, x, rows, out);
   }

@@ -50,7 +50,7 @@ class Description {
   }
   void operator()(const AttentionArgs& args) {
     info_.kind = OpKind::attention;
-    info_.window = args.window;
+    if (args.window.keys > 0) info_.window = args.window;  // hidden positions are few
     info_.most_chosen = args.most_chosen;
     set_bytes(args.qkv, args.out);
   }
@@ -103,6 +103,9 @@ class Description {
   void operator()(const MixStreamsArgs& args) {
     set(OpKind::mix_streams, args.streams, args.x, {args.coefs, args.weight});
     info_.add_to_out = args.kind == MixStreamsArgs::Kind::correct;
+  }
+  void operator()(const SpreadColumnsArgs& args) {
+    set(OpKind::spread_columns, args.x, args.out, {args.columns});
   }
   void operator()(const AllReduceArgs& args) {
     set(OpKind::all_reduce, args.x.cols, args.x.cols, {args.norm});

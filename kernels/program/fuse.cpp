@@ -94,7 +94,7 @@ void move_norms_into_products(Program& program, const Target& target, int64_t to
     const Product product = product_of(op.args);
     const auto* norm = body.empty() ? nullptr : std::get_if<NormArgs>(&body.back().args);
     if (product.x != nullptr && norm != nullptr && norm->is_plain_rms() && norm->x.stride == norm->x.cols &&
-        product.x->value == norm->out.value &&
+        product.x->value == norm->out.value && product.x->cols == norm->out.cols &&
         users[static_cast<size_t>(norm->out.value)].readers.size() == 1 &&
         target.takes_norm(product.weights, tokens)) {
       *product.norm = {norm->weight, norm->eps};

@@ -25,11 +25,11 @@ struct ProgramValue {
   int64_t cols;
 };
 
-using OpArgs =
-    std::variant<EmbedArgs, NormArgs, LinearArgs, GateUpArgs, ActivateArgs, RopeKvWriteArgs,
-                 LatentKvWriteArgs, AttentionArgs, HeadLinearArgs, MoeRouteArgs, MoeGateUpArgs, MoeDownArgs,
-                 DeltaConvArgs, DeltaRuleArgs, HeadGateArgs, ShortConvArgs, HiddenRowsArgs, MambaScanArgs,
-                 ChooseKeysArgs, MixStreamsArgs, AllReduceArgs, GatherRowsArgs, GatherColumnsArgs>;
+using OpArgs = std::variant<EmbedArgs, NormArgs, LinearArgs, GateUpArgs, ActivateArgs, RopeKvWriteArgs,
+                            LatentKvWriteArgs, AttentionArgs, HeadLinearArgs, MoeRouteArgs, MoeGateUpArgs,
+                            MoeDownArgs, DeltaConvArgs, DeltaRuleArgs, HeadGateArgs, ShortConvArgs,
+                            HiddenRowsArgs, MambaScanArgs, ChooseKeysArgs, MixStreamsArgs, SpreadColumnsArgs,
+                            AllReduceArgs, GatherRowsArgs, GatherColumnsArgs>;
 
 struct Op {
   OpId id;  ///< its row of the op table

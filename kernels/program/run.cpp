@@ -36,6 +36,7 @@ struct Runner {
   void operator()(const MambaScanArgs& args) const { backend.mamba_scan(id, batch, args); }
   void operator()(const ChooseKeysArgs& args) const { backend.choose_keys(id, batch, args); }
   void operator()(const MixStreamsArgs& args) const { backend.mix_streams(id, args); }
+  void operator()(const SpreadColumnsArgs& args) const { backend.spread_columns(id, args); }
   void operator()(const AllReduceArgs& args) const { backend.all_reduce(id, args); }
   void operator()(const GatherRowsArgs& args) const {
     backend.gather_rows(id, args.x, batch.logit_rows + slice.first, args.out);

@@ -9,7 +9,24 @@ namespace {
 /// Elements of HiddenRing::rows; 0: the model has no layer for drafts.
 int64_t hidden_elements(const ModelConfig& config, const DecoderLimits& limits) {
   const int64_t rows = int64_t{limits.max_sequences} * HiddenRing::kRows;
+  if (config.eagle) return rows * config.eagle->config.hidden_size;
   return config.has_draft_layer ? rows * config.hidden_size : 0;
+}
+
+/// The columns of the widest input of a product, beside those of the hidden size and of feed-forward blocks.
+int64_t widest_input(const ModelConfig& config) {
+  if (!config.eagle) return config.output_size();
+  const EagleHead& head = *config.eagle;
+  return std::max<int64_t>({config.output_size(), head.config.output_size(), 2 * head.config.hidden_size,
+                            3 * head.target_hidden_size});
+}
+
+/// Rotary elements of a position in all tables.
+int64_t rotary_elements(const ModelConfig& config) {
+  int64_t count = 0;
+  for (const RopeConfig& rope : config.ropes)
+    count += config.rotary_size_of(rope);
+  return count;
 }
 
 /// 0: no layer needs any.
@@ -69,10 +86,10 @@ StepLimits step_limits(const ModelConfig& config, const DecoderPrograms& program
           .max_stamps = static_cast<int32_t>(programs.max_op_runs(limits)),
           .vocab_size = config.whole_vocab_size(),
           .hidden_size = std::max(config.hidden_size, config.latent.q_rank),
-          .ffn_size = config.max_ffn_size(),
+          .ffn_size = std::max(config.max_ffn_size(), config.eagle ? config.eagle->config.max_ffn_size() : 0),
           .qkv_size = config.qkv_size(),
           .heads = config.num_heads,
-          .head_size = (config.output_size() + config.num_heads - 1) / config.num_heads,
+          .head_size = static_cast<int32_t>((widest_input(config) + config.num_heads - 1) / config.num_heads),
           .latent_row = config.is_latent() ? config.head_size : 0,
           .experts = config.num_experts,
           .experts_used = config.num_experts_used,
@@ -129,17 +146,24 @@ DecoderMemory Decoder::make_constants(const KvCache& kv, const RecurrentStatePoo
     constants_.push_back(upload(values, what));
     return static_cast<const float*>(constants_.back().data());
   };
-  for (size_t i = 0; i < config_.ropes.size(); ++i) {
-    const RopeConfig& rope = config_.ropes[i];
-    std::span<const float> factors;
-    if (i == 0) factors = weights_.rope_frequency_factors;
-    if (rope.scaling.kind == RopeScaling::Kind::long_rope) {
-      const bool is_long = limits_.max_positions > rope.scaling.original_context;
-      factors = is_long ? weights_.rope_long_factors : weights_.rope_short_factors;
+  const auto tables = [&](const ModelConfig& config, const ModelWeights& weights) {
+    std::vector<const float*> angles;
+    for (size_t i = 0; i < config.ropes.size(); ++i) {
+      const RopeConfig& rope = config.ropes[i];
+      std::span<const float> factors;
+      if (i == 0) factors = weights.rope_frequency_factors;
+      if (rope.scaling.kind == RopeScaling::Kind::long_rope) {
+        const bool is_long = limits_.max_positions > rope.scaling.original_context;
+        factors = is_long ? weights.rope_long_factors : weights.rope_short_factors;
+      }
+      angles.push_back(
+          keep(make_rope_table(rope, config.rotary_size_of(rope), factors, limits_.max_positions),
+               "rotary table"));
     }
-    memory.angles.push_back(keep(
-        make_rope_table(rope, config_.rotary_size_of(rope), factors, limits_.max_positions), "rotary table"));
-  }
+    return angles;
+  };
+  memory.angles = tables(config_, weights_);
+  if (config_.eagle) memory.eagle_angles = tables(config_.eagle->config, weights_.eagle->model);
   if (const int64_t count = num_ones(config_, limits_.max_tokens); count > 0)
     memory.ones = keep(std::vector<float>(static_cast<size_t>(count), 1.0f), "weights of 1");
   if (const int64_t count = hidden_elements(config_, limits_); count > 0) {
@@ -159,9 +183,8 @@ DecoderMemory Decoder::make_constants(const KvCache& kv, const RecurrentStatePoo
 
 int64_t workspace_bytes(const ModelConfig& config, const DecoderPrograms& programs,
                         const DecoderLimits& limits) {
-  int64_t of_a_position = config.temperature.scale > 0.0f ? 1 : 0;
-  for (const RopeConfig& rope : config.ropes)
-    of_a_position += config.rotary_size_of(rope);
+  int64_t of_a_position = (config.temperature.scale > 0.0f ? 1 : 0) + rotary_elements(config);
+  if (config.eagle) of_a_position += rotary_elements(config.eagle->config);
   const int64_t constants = limits.max_positions * of_a_position + num_ones(config, limits.max_tokens) +
                             hidden_elements(config, limits);
   return static_cast<int64_t>(programs.value_bytes()) + constants * static_cast<int64_t>(sizeof(float));

@@ -79,7 +79,7 @@ void members(Json& json, Is<MemoryUse> auto& memory) {
 template <class Json>
 void members(Json& json, Is<OpInfo> auto& op) {
   json.member("op", op.name).member("layer", op.layer, kSmallFrom<-1>);
-  json.member("kind", op.kind, kNameTo<OpKind::mix_streams>);
+  json.member("kind", op.kind, kNameTo<OpKind::spread_columns>);
   json.member("scope", op.scope, kNameTo<TokenScope::logits>);
   json.member("in_features", op.in_features).member("out_features", op.out_features);
   json.member("weight_bytes", op.weight_bytes, kBytes).optional("file_bytes", op.file_bytes, kBytes);

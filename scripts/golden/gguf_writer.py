@@ -1,4 +1,4 @@
-"""Writes GGUF version 3 files: metadata, and tensors in F32, BF16 and Q8_0.
+"""Writes GGUF version 3 files: metadata, and tensors in F32, BF16, Q8_0 and I64.
 
 A file is: header, metadata, tensor descriptions, padding, tensor data. All numbers are little-endian, each tensor starts at a
 multiple of `general.alignment` (32 here) from the start of the data section. Numbers are rounded as ggml's reference code does,
@@ -27,6 +27,7 @@ class TensorType(enum.IntEnum):
 
     F32 = 0
     Q8_0 = 8
+    I64 = 27
     BF16 = 30
 
 

@@ -1164,8 +1164,8 @@ class DraftLayer:
             return model.lm_head(torch.cat([own, hidden_of(previous)[-1:]])).double().numpy()
 
 
-def write_case(case, seed, folder):
-    """Writes NAME.gguf and NAME.logits from the first draw without objection; returns the entry of golden.json."""
+def draw_case(case, seed):
+    """The first draw without objection: weights, tokens, the model in float64, its logits, the entry of golden.json, and the layer for drafts."""
     for draw in range(MAX_DRAWS):
         # The name is part of the generator's seed, so that one model can change without the others.
         rng = np.random.default_rng([seed, draw, *case.name.encode()])
@@ -1176,10 +1176,13 @@ def write_case(case, seed, folder):
         entry = evidence(case, weights, model, tokens, logits)
         draft = DraftLayer(case, rng) if case.draft else None
         if objection(entry) is None:
-            break
-    else:
-        sys.exit(f"{case.name}: none of {MAX_DRAWS} draws is usable; the last: {objection(entry)} ({entry})")
+            return weights, tokens, model, logits, entry, draft
+    sys.exit(f"{case.name}: none of {MAX_DRAWS} draws is usable; the last: {objection(entry)} ({entry})")
 
+
+def write_case(case, seed, folder):
+    """Writes NAME.gguf and NAME.logits; returns the entry of golden.json."""
+    weights, tokens, model, logits, entry, draft = draw_case(case, seed)
     writer = GgufWriter()
     add_hyperparameters(writer, case)
     if xielu_modules(model):

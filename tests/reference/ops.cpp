@@ -140,6 +140,7 @@ Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, int64_t head
     const int64_t position = k.rows - q.rows + t;
     int64_t first = options.window > 0 ? std::max<int64_t>(0, position - options.window + 1) : 0;
     if (options.chunked) first = position / options.window * options.window;
+    first = std::max(first, std::min(options.hidden, position));
     std::vector<int64_t> seen;
     if (!options.chosen.empty()) {
       const std::vector<int32_t>& chosen = options.chosen[static_cast<size_t>(t)];

@@ -63,6 +63,7 @@ void rotate_head(std::span<double> head, std::span<const float> cos_sin, RopePai
 struct AttentionOptions {
   int64_t window = 0;
   bool chunked = false;
+  int64_t hidden = 0;
   double logit_cap = 0.0;
   std::vector<float> sinks = {};  ///< one for each query head, or empty
   /// The positions that each query sees, in any order; empty, or of a query: all up to its own.

@@ -83,7 +83,8 @@ AttentionResult run_attention(Backend& backend, const AttentionShape& shape,
   }
   k.upload();
   v.upload();
-  const AttentionWindow window(static_cast<int32_t>(shape.options.window), shape.options.chunked);
+  const AttentionWindow window(static_cast<int32_t>(shape.options.window), shape.options.chunked,
+                               static_cast<int16_t>(shape.options.hidden));
   batch.hide_blocks_outside(window);
   const GuardedTensor input(backend, batch.batch().num_tokens, shape.qkv_cols(), qkv);
   const GuardedTensor out(backend, batch.batch().num_tokens, shape.out_cols());

@@ -138,12 +138,12 @@ void AttentionOps::attention(Launch& launch, const ForwardBatch& batch, const At
 }
 
 void AttentionOps::decode(Launch& launch, const ForwardBatch& batch, const AttentionArgs& args) {
-  require_equal("attention: heads", heads_, args.heads);
   if (batch.num_decode_sequences > max_sequences_) {
     unsupported("attention", "up to " + std::to_string(max_sequences_) + " sequences",
                 std::to_string(batch.num_decode_sequences));
   }
-  const int32_t index = plans_.find({args.kv.kv_heads, args.kv.head_size, args.window});
+  const int32_t index =
+      plans_.find({args.kv.kv_heads, args.kv.head_size, args.window, args.heads == heads_ ? 0 : args.heads});
   const DecodePlan& plan = plans_.plans[index];
   const DecodeParams params{attention_params(batch, args),
                             plan.per_kv_head,

@@ -13,6 +13,9 @@ void embed(Launch& launch, const EmbedArgs& args);
 /// out[i] = x[rows[i]]; both f32 or both bf16.
 void gather_rows(Launch& launch, const Tensor& x, const int32_t* rows, const Tensor& out);
 
+/// See SpreadColumnsArgs.
+void spread_columns(Launch& launch, const SpreadColumnsArgs& args);
+
 /// See NormArgs. x f32 or bf16, out f32 or bf16 (fp8 for a plain RMS norm: rms_norm()), weight and bias f32.
 /// out may be x unless it is added to.
 void norm(Launch& launch, const NormArgs& args);

@@ -6,6 +6,7 @@
 //
 // embed: out[t, :] = scale * table[token_ids[t] - first_token, :]; table [vocabulary, hidden] in any device layout, or a rank's rows of it;
 // tokens outside these rows give zeros; out [tokens, hidden] f32 or bf16. gather_rows: out[i, :] = x[rows[i], :], both f32 or both bf16.
+// spread_columns: see SpreadColumnsArgs; `columns` is read before the kernel in front has ended.
 //
 // Blocks (x: token, y: 1,024 columns), 256 threads of four columns each. A step moves a few KB a token: only
 // latency counts.
@@ -51,6 +52,24 @@ __global__ void gather_rows_kernel(const Element* x, int64_t x_stride, const int
   }
 }
 
+__global__ void spread_columns_kernel(const float* x, int64_t x_stride, const float* columns, int64_t cols,
+                                      float* out, int64_t out_stride, Stamp stamp) {
+  const int64_t first = static_cast<int64_t>(blockIdx.y) * kThreads * kColsPerThread + threadIdx.x;
+  int32_t column[kColsPerThread] = {};
+#pragma unroll
+  for (int i = 0; i < kColsPerThread; ++i) {
+    if (first + i * kThreads < cols) column[i] = static_cast<int32_t>(columns[first + i * kThreads]);
+  }
+  allow_next_kernel();
+  begin_kernel(stamp);
+  const float* from = x + blockIdx.x * x_stride;
+  float* to = out + blockIdx.x * out_stride + first;
+#pragma unroll
+  for (int i = 0; i < kColsPerThread; ++i) {
+    if (first + i * kThreads < cols) to[i * kThreads] = column[i] < 0 ? -INFINITY : from[column[i]];
+  }
+}
+
 dim3 grid_of(const Tensor& out) {
   constexpr int64_t kColsPerBlock = kThreads * kColsPerThread;
   return {static_cast<unsigned>(out.rows),
@@ -92,6 +111,16 @@ void gather_rows(Launch& launch, const Tensor& x, const int32_t* rows, const Ten
   } else {
     unsupported("gather_rows", "x and out both f32 or both bf16", name(x.dtype));
   }
+}
+
+void spread_columns(Launch& launch, const SpreadColumnsArgs& args) {
+  const auto& [x, columns, out] = args;
+  require_equal("spread_columns: columns of the output", columns.cols, out.cols);
+  if (x.dtype != DType::f32 || out.dtype != DType::f32 || columns.dtype != DType::f32)
+    unsupported("spread_columns", "x, columns and out of f32", name(x.dtype));
+  if (out.rows == 0) return;
+  launch("spread_columns", spread_columns_kernel, grid_of(out), kThreads, 0, x.f32(), x.stride,
+         static_cast<const float*>(columns.data), out.cols, out.f32(), out.stride);
 }
 
 }  // namespace minfer::cuda

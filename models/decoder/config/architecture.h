@@ -30,7 +30,8 @@ enum class ParallelBlocks : uint8_t { never, if_no_ffn_norm, always };
 
 /// The traits by which model families differ in the one generic decoder. A new family is a row of the table in architecture.cpp.
 struct Architecture {
-  std::string_view name;  ///< general.architecture, also the prefix of its keys
+  std::string_view name;         ///< general.architecture, also the prefix of its keys
+  bool joins_embedding = false;  ///< attention takes rows of [embedding | hidden state] (EAGLE-3)
   RopePairing rope_pairing = RopePairing::halves;
   bool halves_with_sections = false;  ///< pairs of files with rope.dimension_sections (GLM-4.1V)
   QkNorm qk_norm = QkNorm::none;

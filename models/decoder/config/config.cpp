@@ -8,6 +8,7 @@
 
 #include "models/decoder/config/config_heads.h"
 #include "models/decoder/config/config_keys.h"
+#include "models/decoder/config/eagle_head.h"
 #include "models/gguf/printable.h"
 
 namespace minfer {
@@ -402,17 +403,31 @@ std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t
   std::vector<AttentionKind> kinds;
   for (int32_t layer = 0; layer < config.num_all_layers(); ++layer) {
     const LayerHeads heads = config.heads(layer);
-    const AttentionWindow window = config.layer(layer).window;
+    const bool of_eagle = layer == config.num_layers && config.eagle;
+    const AttentionWindow window =
+        of_eagle ? config.eagle->config.layer(0).window : config.layer(layer).window;
+    const int32_t query_heads = of_eagle ? config.eagle->config.num_heads : config.num_heads;
     const AttentionKind kind{heads.kv_heads, heads.size,
-                             window.keys < max_positions ? window : AttentionWindow{}};
+                             window.keys < max_positions ? window : AttentionWindow{},
+                             query_heads == config.num_heads ? 0 : query_heads};
     if (std::ranges::count(kinds, kind) == 0) kinds.push_back(kind);
   }
   return kinds;
 }
 
 ModelConfig read_config(const GgufFile& file, bool draft_layer) {
+  const std::string_view name = file.require_string("general.architecture");
+  if (name == EagleHead::kArchitecture)
+    fail<FileError>(
+        "{}: general.architecture is {}, a head that makes drafts for another model: expected as "
+        "--speculative-model",
+        file.name(), name);
+  return read_config(file, find_architecture(name), draft_layer);
+}
+
+ModelConfig read_config(const GgufFile& file, const Architecture& family, bool draft_layer) {
   ModelConfig config;
-  config.architecture = find_architecture(file.require_string("general.architecture"));
+  config.architecture = family;
   const KeyReader keys(file, config.architecture.name);
   config.name = file.get_string("general.name").value_or(file.name());
   config.vocab_size = read_vocab_size(keys);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -97,6 +98,8 @@ struct Indexer {
   int32_t most_chosen = 0;  ///< keys that a query sees; 0: the model has no indexer, and queries see all
 };
 
+struct EagleHead;
+
 /// The shape of a decoder-only model, from GGUF metadata or a synthetic model's table. All values are
 /// checked: positive where they must be, and consistent with each other.
 struct ModelConfig {
@@ -110,6 +113,8 @@ struct ModelConfig {
   int32_t num_layers = 0;  ///< block_count minus the blocks that only predict further tokens
   bool has_draft_layer =
       false;  ///< the first of these is used for drafts: layers[num_layers] (emit/draft.cpp)
+  std::shared_ptr<const EagleHead> eagle =
+      {};  ///< this layer is a head of another file; null: the model's own
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;  ///< of layers without heads of their own (LayerConfig::heads), as is head_size
   int32_t head_size = 0;     ///< as attention sees it; latent: of a row of the cache, kv_rank + rotary_size
@@ -270,6 +275,8 @@ std::vector<AttentionKind> attention_kinds_of(const ModelConfig& config, int32_t
 /// the values of other keys must be alike. Throws FileError naming the key, the expected and the found value. `draft_layer`: with the
 /// layer for drafts, if the file has one of a kind that is supported.
 ModelConfig read_config(const GgufFile& file, bool draft_layer = false);
+/// The same for a file of this family.
+ModelConfig read_config(const GgufFile& file, const Architecture& family, bool draft_layer = false);
 
 /// YaRN's magnitude of cos and sin for a stretch by `factor` (arXiv:2309.00071, section 3.4, refined by DeepSeek-V2's
 /// mscale_all_dim, which GGUF calls yarn_log_multiplier; 0: none). It is multiplied by attention_factor, GGUF's rope.scaling.attn_factor.

@@ -38,17 +38,18 @@ Tensor emit_hidden(Emitter& e, const Tensor& x, const Weight& norm) {
   return hidden;
 }
 
-void emit_keep(Emitter& e, const Tensor& hidden) {
+}  // namespace
+
+void emit_draft_state(Emitter& e, const Tensor& hidden) {
   e.add("draft_keep", HiddenRowsArgs{.x = hidden, .ring = e.memory.hidden});
 }
 
-}  // namespace
-
 void emit_draft_keys(Emitter& e, const Tensor& x) {
   e.layer = e.config.num_layers;
+  if (e.config.eagle) return emit_eagle_keys(e, x);
   const Tensor hidden = emit_hidden(e, x, e.weights.output_norm);
   const Tensor y = emit_input(e, hidden);
-  emit_keep(e, hidden);
+  emit_draft_state(e, hidden);
   const Tensor normed = e.norm("attn_norm", y, e.layer_weights().attn_norm, {});
   e.only_keys = true;
   e.config.is_latent() ? emit_latent_attention(e, normed) : emit_attention(e, normed);
@@ -56,11 +57,12 @@ void emit_draft_keys(Emitter& e, const Tensor& x) {
 }
 
 void emit_draft(Emitter& e) {
+  if (e.config.eagle) return emit_eagle_draft(e);
   e.layer = e.config.num_layers;
   const Tensor y = emit_input(e, {});
   const Tensor normed = emit_attention_block(e, y);
   emit_feed_forward_block(e, y, normed);
-  emit_keep(e, emit_hidden(e, y, e.weights.draft.output_norm));
+  emit_draft_state(e, emit_hidden(e, y, e.weights.draft.output_norm));
   e.in_head = true;
   emit_head(e, y, e.weights.draft.output_norm, e.weights.draft.output);
 }

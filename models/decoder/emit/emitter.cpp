@@ -31,7 +31,7 @@ Tensor Emitter::pieces(Tensor tensor, int64_t count) {
 
 KvLayer Emitter::kv_layer() const {
   const int32_t index = std::max(0, layer);
-  if (memory.kv != nullptr) return memory.kv->layer(index);
+  if (memory.kv != nullptr) return memory.kv->layer(first_layer + index);
   const LayerHeads heads = config.heads(index);
   return {.dtype = activation,
           .kv_heads = heads.kv_heads,
@@ -48,7 +48,7 @@ KvLayer Emitter::indexer_layer() const {
 OpId Emitter::add_to_table(OpInfo info) {
   const KvLayer kv = kv_layer();
   const auto activation_bytes = static_cast<int32_t>(traits(activation).block_bytes);
-  info.layer = layer;
+  info.layer = layer < 0 ? layer : first_layer + layer;
   if (in_head) info.scope = TokenScope::logits;
   info.in_element_bytes = info.kind == OpKind::sample ? int32_t{sizeof(float)} : activation_bytes;
   info.out_element_bytes = activation_bytes;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kernels/program/program.h"
+#include "models/decoder/config/eagle_head.h"
 #include "models/decoder/memory/kv_cache.h"
 #include "models/decoder/memory/recurrent_state_pool.h"
 #include "models/decoder/weights/weights.h"
@@ -15,9 +16,10 @@ struct DecoderMemory {
   const RecurrentStatePool* states = nullptr;
   /// The tables of ModelConfig::ropes, each [max_positions, its rotary_size / 2, 2].
   std::vector<const float*> angles = {};
-  const float* q_scales = nullptr;  ///< for a model with a temperature: [max_positions]
-  const float* ones = nullptr;      ///< as many ones as any layer needs
-  HiddenRing hidden = {};           ///< for a model with a layer for drafts
+  const float* q_scales = nullptr;              ///< for a model with a temperature: [max_positions]
+  const float* ones = nullptr;                  ///< as many ones as any layer needs
+  HiddenRing hidden = {};                       ///< for a model with a layer for drafts
+  std::vector<const float*> eagle_angles = {};  ///< the tables of its EAGLE-3 head
 };
 
 /// Writes a model's program. Blocks (the functions below) add their ops in the order in which they run. The arguments hold the
@@ -115,11 +117,27 @@ class Emitter {
 
   Program program;
   // Properties of the ops that add() adds:
-  int32_t layer = -1;      ///< -1: none
+  int32_t layer = -1;  ///< -1: none
+  int32_t first_layer =
+      0;  ///< number of layer 0 in the cache and in the op table: of a head, behind the target's
   bool in_head = false;    ///< they belong to Program::head
   bool windows = false;    ///< Op::windows
   bool only_keys = false;  ///< attention makes no queries, and ends behind the write of keys and values
   Numbers<const int32_t> chosen = {};  ///< AttentionArgs::chosen, by the last layer with an indexer
+  Tensor features = {};                ///< inputs of an EAGLE-3 head side by side, [tokens, 3 hidden]
+
+  /// Calls emit(Emitter&) with an emitter of the model's EAGLE-3 head, in the head's layer, that adds to this program.
+  template <class Emit>
+  void with_eagle(const Emit& emit) {
+    DecoderMemory of_head = memory;
+    of_head.angles = memory.eagle_angles;
+    Emitter head(config.eagle->config, weights.eagle->model, of_head, activation, max_positions_);
+    head.layer = 0;
+    head.first_layer = config.num_layers;
+    head.program = std::move(program);
+    emit(head);
+    program = std::move(head.program);
+  }
 
  private:
   int32_t max_positions_;
@@ -128,10 +146,18 @@ class Emitter {
 
 /// x += output(attended), where attended is of norm(x). Gives norm(x).
 Tensor emit_attention_block(Emitter& e, const Tensor& x);
+/// The same with another input of attention.
+void emit_attention_block(Emitter& e, const Tensor& x, const Tensor& normed);
 /// x += down(hidden), or the weighted sum of experts. `normed`: of the block in front, which a parallel one takes too.
 void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed);
+/// Keeps the hidden states of a layer for drafts for the passes and steps behind.
+void emit_draft_state(Emitter& e, const Tensor& hidden);
 /// The part of the layer for drafts that runs in each step of the model: its keys and values of the step's tokens.
 void emit_draft_keys(Emitter& e, const Tensor& x);
+/// The same of an EAGLE-3 head, also for emit_draft(). emit_eagle_feature() keeps x in front of layer e.layer, if the head takes it.
+void emit_eagle_keys(Emitter& e, const Tensor& x);
+void emit_eagle_draft(Emitter& e);
+void emit_eagle_feature(Emitter& e, const Tensor& x);
 
 // Blocks: they compute additions to `x`, the residual stream [tokens, hidden]. `normed`: norm(x).
 

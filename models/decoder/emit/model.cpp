@@ -16,11 +16,16 @@ Weight norm_of_next_layer(const Emitter& e) {
 }  // namespace
 
 Tensor emit_attention_block(Emitter& e, const Tensor& x) {
+  const Tensor normed = e.norm("attn_norm", x, e.layer_weights().attn_norm, e.layer_weights().attn_norm_bias);
+  emit_attention_block(e, x, normed);
+  return normed;
+}
+
+void emit_attention_block(Emitter& e, const Tensor& x, const Tensor& normed) {
   const LayerWeights& w = e.layer_weights();
   const bool is_delta_net = e.layer_config().is_delta_net, is_short_conv = e.layer_config().is_short_conv,
              is_mamba = e.layer_config().is_mamba;
   e.windows = e.memory.kv != nullptr && e.memory.kv->layout().is_windowed(e.layer_config());
-  const Tensor normed = e.norm("attn_norm", x, w.attn_norm, w.attn_norm_bias);
   const bool is_kimi = is_delta_net && e.config.delta_net.decays_rows;
   const Tensor attended = is_kimi                ? emit_kimi_delta(e, normed)
                           : is_delta_net         ? emit_delta_net(e, normed)
@@ -41,7 +46,6 @@ Tensor emit_attention_block(Emitter& e, const Tensor& x) {
   const Weight next_norm = e.layer_config().has_ffn ? w.ffn_norm : norm_of_next_layer(e);
   e.end_block({"attn_all_reduce", "attn_post_norm", w.attn_post_norm, next_norm}, out, x);
   e.windows = false;
-  return normed;
 }
 
 void emit_feed_forward_block(Emitter& e, const Tensor& x, Tensor normed) {
@@ -111,6 +115,7 @@ FrameOps emit_model(Emitter& e) {
   const bool has_streams = config.num_streams > 1;
   const Tensor streams = has_streams ? emit_streams(e, x) : Tensor{};
   for (e.layer = 0; e.layer < config.num_layers; ++e.layer) {
+    if (config.eagle) emit_eagle_feature(e, x);
     const LayerConfig& layer = e.layer_config();
     if (has_streams) emit_predict(e, streams, x);
     const Tensor normed = layer.is_only_ffn ? Tensor{} : emit_attention_block(e, x);

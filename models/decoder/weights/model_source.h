@@ -45,6 +45,9 @@ class ModelSource {
   std::unordered_map<std::string, size_t> index_;  ///< of tensors_, by name
 };
 
+/// Begins the names of an EAGLE-3 head's tensors (ModelConfig::eagle) in a source. EagleHead::columns is one of them.
+inline constexpr std::string_view kEaglePrefix = "eagle3.", kEagleColumns = "columns";
+
 /// The tensor that a source has if its configuration names suppressed tokens: [1, vocab] f32, -inf for these and else 0.
 inline constexpr std::string_view kSuppressedTokens = "suppressed_tokens";
 
@@ -56,6 +59,10 @@ std::string_view part_of_tensor(std::string_view name);
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. `draft_layer` as in read_config();
 /// a synthetic model then has one. Throws FileError.
 std::unique_ptr<ModelSource> open_model(const std::string& spec, bool draft_layer = false);
+/// Opens a model with the EAGLE-3 head of another file as its layer for drafts. Throws FileError, also where the two do not fit together.
+std::unique_ptr<ModelSource> open_model_with_head(const std::string& spec, const std::string& head);
+/// True if `spec` is a file with such a head.
+bool is_eagle_head(const std::string& spec);
 
 /// A GGUF file in memory; `bytes` as in GgufFile::from_memory.
 std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name,

@@ -1,5 +1,7 @@
 #include "models/decoder/weights/model_tensors.h"
 
+#include "models/decoder/config/eagle_head.h"
+
 namespace minfer {
 
 void ModelTensors::take_all(ModelWeights& weights) {
@@ -18,15 +20,19 @@ void ModelTensors::take_all(ModelWeights& weights) {
     weights.from_streams.push_back(
         matrix(fmt::format("altup_unembd_proj.{}.weight", stream - 1), hidden(), hidden()));
   }
-  for (int32_t layer = 0; layer < config_.num_all_layers(); ++layer)
+  for (int32_t layer = 0; layer < config_.num_all_layers() - (config_.eagle ? 1 : 0); ++layer)
     weights.layers.push_back(take_layer(layer));
   const std::string output_norm(config_.architecture.output_norm_tensor);
   weights.output_norm = norm(output_norm);
   weights.output_norm_bias = norm_bias(output_norm);
   weights.output = has("output.weight") ? matrix("output.weight", vocabulary, hidden()) : weights.embedding;
   weights.output_bias = bias(std::string(kSuppressedTokens), vocabulary);
-  if (config_.has_draft_layer) take_draft(weights);
-  // Divisors of the rotary frequencies.
+  if (config_.has_draft_layer && !config_.eagle) take_draft(weights);
+  take_rope_factors(weights);
+}
+
+/// Divisors of the rotary frequencies.
+void ModelTensors::take_rope_factors(ModelWeights& weights) {
   const Dimension rotated{config_.rotary_size / 2, "rope.dimension_count / 2"};
   weights.rope_frequency_factors = numbers("rope_freqs.weight", rotated, true);
   weights.rope_short_factors = numbers("rope_factors_short.weight", rotated, true);
@@ -47,6 +53,26 @@ void ModelTensors::take_draft(ModelWeights& weights) {
                    .output_norm = has(nextn + "shared_head_norm.weight") ? norm(nextn + "shared_head_norm")
                                                                          : weights.output_norm,
                    .output = own_or("shared_head_head.weight", weights.output)};
+}
+
+void ModelTensors::take_eagle(const EagleHead& head, const ModelWeights& target, EagleWeights& weights) {
+  const Dimension features{int64_t{3} * head.target_hidden_size, "target_hidden_size"};
+  const Dimension vocabulary{head.target_vocab_size, "vocab_size"}, drafted{config_.vocab_size};
+  // A head of another size, or of another vocabulary, cannot use the target's tables: matrix() names the missing tensor.
+  const bool has_size = config_.hidden_size == head.target_hidden_size;
+  const bool has_tokens = has_size && head.columns.empty();
+  if (head.norms_features) weights.features_norm = vector("enc.output_norm.weight", features);
+  weights.from_features = matrix("fc.weight", hidden(), features);
+  weights.hidden_norm = norm("blk.0.attn_norm_2");
+  if (!head.columns.empty()) weights.columns = vector(std::string(kEagleColumns), vocabulary);
+  ModelWeights& model = weights.model;
+  model.embedding = has("token_embd.weight") || !has_size ? matrix("token_embd.weight", vocabulary, hidden())
+                                                          : target.embedding;
+  model.layers.push_back(take_layer(0));
+  model.output_norm = norm("output_norm");
+  model.output =
+      has("output.weight") || !has_tokens ? matrix("output.weight", drafted, hidden()) : target.output;
+  take_rope_factors(model);
 }
 
 /// The bias of a product that is split by rows; null if the file has none.
@@ -202,9 +228,9 @@ void ModelTensors::take_qkv(int32_t layer, const std::string& blk, LayerWeights&
   const Architecture& architecture = config_.architecture;
   const Dimension q = heads(config_.gated_q_size(layer)), kv = kv_heads(config_.kv_size(layer));
   const bool has_keys = !config_.shares_kv(layer), has_values = has_keys && !config_.values_are_keys(layer);
-  w.q = matrix(blk + "attn_q.weight", q, hidden());
-  if (has_keys) w.k = matrix(blk + "attn_k.weight", kv, hidden());
-  if (has_values) w.v = matrix(blk + "attn_v.weight", kv, hidden());
+  w.q = matrix(blk + "attn_q.weight", q, attention_input());
+  if (has_keys) w.k = matrix(blk + "attn_k.weight", kv, attention_input());
+  if (has_values) w.v = matrix(blk + "attn_v.weight", kv, attention_input());
   if (architecture.qk_norm == QkNorm::head) {
     const LayerConfig& of_layer = config_.layer(layer);
     const LayerHeads of_heads = config_.heads(layer);

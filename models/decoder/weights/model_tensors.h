@@ -35,6 +35,8 @@ class ModelTensors {
   virtual ~ModelTensors() = default;
 
   void take_all(ModelWeights& weights);
+  /// Of a head, whose configuration this has. `target`: weights of its model.
+  void take_eagle(const EagleHead& head, const ModelWeights& target, EagleWeights& weights);
 
   virtual bool has(const std::string& tensor) const = 0;
   /// A tensor that files may have and no op needs.
@@ -48,6 +50,9 @@ class ModelTensors {
 
  private:
   Dimension hidden() const { return {config_.hidden_size, "embedding_length"}; }
+  Dimension attention_input() const {
+    return {(config_.architecture.joins_embedding ? 2 : 1) * hidden().size, hidden().key};
+  }
   Dimension heads(int64_t size) const { return {size, "attention.head_count"}; }
   Dimension kv_heads(int64_t size) const { return {size, "attention.head_count_kv"}; }
 
@@ -64,6 +69,7 @@ class ModelTensors {
   Weight norm_bias(const std::string& tensor);
 
   void take_draft(ModelWeights& weights);
+  void take_rope_factors(ModelWeights& weights);
   LayerWeights take_layer(int32_t layer);
   void take_streams(const std::string& blk, StreamWeights& w);
   void take_delta_net(const std::string& blk, LayerWeights& w);

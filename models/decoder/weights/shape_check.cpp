@@ -2,6 +2,7 @@
 #include <string>
 
 #include "kernels/base/error.h"
+#include "models/decoder/config/eagle_head.h"
 #include "models/decoder/weights/weights.h"
 
 namespace minfer {
@@ -9,10 +10,11 @@ namespace {
 
 class ShapeCheck {
  public:
-  ShapeCheck(const ModelSource& source, const ShapeLimits& limits, std::string_view backend)
-      : source_(source), config_(source.config()), limits_(limits), backend_(backend) {}
+  ShapeCheck(std::string_view file, const ModelConfig& config, const ShapeLimits& limits,
+             std::string_view backend)
+      : file_(file), config_(config), limits_(limits), backend_(backend) {}
 
-  void run() const {
+  void run(std::span<const HostTensor> tensors) const {
     at_most("tokenizer.ggml.tokens (or vocab_size): vocabulary", config_.vocab_size, limits_.max_vocab_size);
     config_.is_latent() ? check_latent() : check_heads();
     at_most(key(config_.delta_net.decays_rows ? "kda.head_dim" : "ssm.state_size"),
@@ -28,10 +30,17 @@ class ShapeCheck {
     at_most(key("expert_shared_feed_forward_length") + " (or expert_shared_count)", config_.shared_ffn_size,
             limits_.max_columns);
     at_most(key("attention.head_count") + " x head size", config_.output_size(), limits_.max_columns);
-    for (const HostTensor& tensor : source_.tensors()) {
+    for (const HostTensor& tensor : tensors) {
       if (tensor.rows > 1 && tensor.dtype != DType::f32)
         multiple("tensor " + tensor.name + ": columns", tensor.cols, limits_.columns_multiple);
     }
+    if (!config_.eagle) return;
+    const EagleHead& head = *config_.eagle;
+    const ShapeCheck of_head(head.file, head.config, limits_, backend_);
+    of_head.run({});
+    of_head.at_most("eagle3.embedding_length x 2", int64_t{2} * head.config.hidden_size, limits_.max_columns);
+    of_head.at_most("eagle3.target_hidden_size x 3", int64_t{3} * head.target_hidden_size,
+                    limits_.max_columns);
   }
 
  private:
@@ -64,17 +73,16 @@ class ShapeCheck {
 
   void at_most(const std::string& what, int64_t found, int64_t most) const {
     if (found <= most) return;
-    fail<FileError>("{}: {}: {}, expected at most {} on the {} backend", source_.name(), what, found, most,
-                    backend_);
+    fail<FileError>("{}: {}: {}, expected at most {} on the {} backend", file_, what, found, most, backend_);
   }
 
   void multiple(const std::string& what, int64_t found, int64_t of) const {
     if (found % of == 0) return;
-    fail<FileError>("{}: {}: {}, expected a multiple of {} on the {} backend", source_.name(), what, found,
-                    of, backend_);
+    fail<FileError>("{}: {}: {}, expected a multiple of {} on the {} backend", file_, what, found, of,
+                    backend_);
   }
 
-  const ModelSource& source_;
+  std::string_view file_;
   const ModelConfig& config_;
   const ShapeLimits& limits_;
   std::string_view backend_;
@@ -83,7 +91,7 @@ class ShapeCheck {
 }  // namespace
 
 void check_shapes(const ModelSource& source, const ShapeLimits& limits, std::string_view backend) {
-  ShapeCheck(source, limits, backend).run();
+  ShapeCheck(source.name(), source.config(), limits, backend).run(source.tensors());
 }
 
 }  // namespace minfer

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/lanes/isa.h"
 #include "kernels/cpu/product/linear.h"
+#include "models/decoder/config/eagle_head.h"
 #include "models/decoder/weights/model_tensors.h"
 #include "models/decoder/weights/quantise.h"
 
@@ -20,6 +21,7 @@ class Loader final : private ModelTensors {
          std::optional<DType> quantization)
       : ModelTensors(source.config(), source.name()),
         source_(source),
+        head_(source.config().eagle.get()),
         target_(target),
         progress_(progress),
         quantization_(quantization) {}
@@ -29,16 +31,39 @@ class Loader final : private ModelTensors {
     target_.reserve_weights(tensors_to_load(source_.tensors(), quantization_, model_));
     take_all(weights_);
     refuse_unused_tensors();
+    if (head_ != nullptr) weights_.eagle = Loader(*this, *head_).load_head(weights_);
     source_.check_intact();
     return std::move(weights_);
   }
 
  private:
-  bool has(const std::string& tensor_name) const override {
-    return source_.find_tensor(tensor_name) != nullptr;
+  /// Of the head of `model`'s source.
+  Loader(const Loader& model, const EagleHead& head)
+      : ModelTensors(head.config, head.file),
+        source_(model.source_),
+        head_(&head),
+        target_(model.target_),
+        progress_(model.progress_),
+        quantization_(model.quantization_),
+        prefix_(kEaglePrefix),
+        used_(model.used_) {}
+
+  std::shared_ptr<const EagleWeights> load_head(const ModelWeights& target) {
+    auto weights = std::make_shared<EagleWeights>();
+    take_eagle(*head_, target, *weights);
+    refuse_unused_tensors();
+    weights->model.converted = std::move(weights_.converted);
+    return weights;
   }
 
-  void ignore(const std::string& tensor_name) override { used_.insert(tensor_name); }
+  const HostTensor* find(const std::string& tensor_name) const {
+    return source_.find_tensor(fmt::format("{}{}", prefix_, tensor_name));
+  }
+  bool has(const std::string& tensor_name) const override { return find(tensor_name) != nullptr; }
+
+  void ignore(const std::string& tensor_name) override {
+    used_.insert(fmt::format("{}{}", prefix_, tensor_name));
+  }
 
   Weight take(const std::string& tensor_name, const TensorShape& shape, Form form) override {
     const HostTensor& tensor = checked(tensor_name, shape);
@@ -61,7 +86,7 @@ class Loader final : private ModelTensors {
   }
 
   const HostTensor& checked(const std::string& tensor_name, const TensorShape& shape) {
-    const HostTensor* tensor = source_.find_tensor(tensor_name);
+    const HostTensor* tensor = find(tensor_name);
     if (tensor == nullptr) fail<FileError>("{}: tensor {} is missing", model_, tensor_name);
     const auto& [rows, cols, count] = shape;
     const HostTensor expected{.name = {}, .count = count.size, .rows = rows.size, .cols = cols.size};
@@ -73,7 +98,7 @@ class Loader final : private ModelTensors {
                       expected.shape(),
                       key.empty() ? "" : fmt::format(" from {}.{}", config_.architecture.name, key));
     }
-    used_.insert(tensor_name);
+    ignore(tensor_name);
     if (progress_) progress_(used_.size(), source_.tensors().size());
     return *tensor;
   }
@@ -105,19 +130,22 @@ class Loader final : private ModelTensors {
 
   void refuse_unused_tensors() const {
     for (const HostTensor& tensor : source_.tensors()) {
-      if (!used_.contains(tensor.name)) {
-        fail<FileError>("{}: tensor {} is not part of architecture {} as known here", model_, tensor.name,
-                        config_.architecture.name);
-      }
+      const std::string_view name = tensor.name;
+      const bool is_of_head = head_ != nullptr && name.starts_with(kEaglePrefix);
+      if (is_of_head == prefix_.empty() || used_.contains(tensor.name)) continue;
+      fail<FileError>("{}: tensor {} is not part of architecture {} as known here", model_,
+                      name.substr(prefix_.size()), config_.architecture.name);
     }
   }
 
   const ModelSource& source_;
+  const EagleHead* head_;  ///< of the source; null: it has none
   Target& target_;
   const LoadProgress& progress_;
   std::optional<DType> quantization_;
+  std::string_view prefix_ = {};  ///< of the names in the source
   ModelWeights weights_;
-  std::unordered_set<std::string> used_;
+  std::unordered_set<std::string> used_;  ///< by their names in the source
 };
 
 }  // namespace

@@ -101,6 +101,8 @@ struct DraftWeights {
       output;  ///< as in ModelWeights, which has them if the layer has none of its own
 };
 
+struct EagleWeights;
+
 /// All weights of a model on the backend, and the host memory of converted weights.
 struct ModelWeights {
   Weight embedding;                          ///< [vocab, hidden]
@@ -117,7 +119,18 @@ struct ModelWeights {
   std::vector<float> rope_short_factors, rope_long_factors;
   std::vector<LayerWeights> layers;  ///< of ModelConfig::layers
   DraftWeights draft;
+  std::shared_ptr<const EagleWeights> eagle;  ///< of ModelConfig::eagle
   std::vector<std::vector<float>> converted;  ///< vectors that were not f32 in the file
+};
+
+/// The weights of an EAGLE-3 head; E is its hidden size, H the target's (emit/eagle.cpp).
+struct EagleWeights {
+  Weight features_norm;  ///< [1, 3 H] f32 or null
+  Weight from_features;  ///< [E, 3 H]
+  Weight hidden_norm;    ///< [1, E] f32
+  Weight columns;        ///< [1, vocab] f32: EagleHead::columns; null: the head drafts all tokens
+  /// The layer: q, k and v are [any, 2 E], attn_norm is the embedding's. Embedding and output are the target's where the file has none.
+  ModelWeights model;
 };
 
 /// Called from time to time while weights load, with the number of loaded tensors and of all tensors.

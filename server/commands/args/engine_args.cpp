@@ -149,13 +149,14 @@ void EngineArgs::add_speculation_options(const OptionGroup& group) {
   add_option(
       group, "--speculative", speculation_method_,
       "guess tokens and check several in one step: off, ngram (guess what followed an earlier occurrence "
-      "of the last tokens), draft (a smaller model guesses) or mtp (the model's own layer for further tokens "
+      "of the last tokens), draft (--speculative-model guesses) or mtp (the model's own layer for further "
+      "tokens "
       "guesses, if its file has one). The output stays the same")
       ->transform(one_of(kMethods))
       ->option_text("METHOD [mtp if the file has such a layer, with --speculative-model draft, else off]");
   add_option(group, "--speculative-model", draft_model_,
-             "the smaller model, with the same vocabulary: a GGUF file, hf:ORG/REPO[:QUANT] or "
-             "synthetic:NAME[:TYPE]")
+             "a smaller model with the same vocabulary: a GGUF file, hf:ORG/REPO[:QUANT] or "
+             "synthetic:NAME[:TYPE]; or a GGUF file with an EAGLE-3 head for the model")
       ->option_text("MODEL");
   add_with_default(group, "--num-speculative-tokens", speculation.num_tokens,
                    fmt::format("most guesses of a sequence in a step (1 to {})", kMostDraftTokens));
@@ -194,7 +195,11 @@ SpeculationOptions EngineArgs::speculation() const {
   } else if (resolved.method != SpeculationMethod::off) {
     resolved.synthetic_acceptance = replayed_acceptance;
   }
-  if (is_draft) resolved.draft_model = open_model(local_model(draft_model_));
+  if (is_draft && is_eagle_head(local_model(draft_model_))) {
+    resolved.method = SpeculationMethod::mtp;
+  } else if (is_draft) {
+    resolved.draft_model = open_model(local_model(draft_model_));
+  }
   return resolved;
 }
 
@@ -265,8 +270,11 @@ std::unique_ptr<Engine> EngineArgs::make_engine(const LoadProgress& progress) co
     const bool may_draft = !speculation_method_ && drafts.method == SpeculationMethod::off &&
                            !model.starts_with(kSyntheticPrefix) && resolved.tensor_parallel_size == 1 &&
                            !resolved.processes;
+    const bool has_layer = drafts.method == SpeculationMethod::mtp;
     std::unique_ptr<ModelSource> source =
-        open_model(local_model(model), may_draft || drafts.method == SpeculationMethod::mtp);
+        has_layer && !draft_model_.empty()
+            ? open_model_with_head(local_model(model), local_model(draft_model_))
+            : open_model(local_model(model), may_draft || has_layer);
     if (may_draft && source->config().has_draft_layer) {
       drafts.method = SpeculationMethod::mtp;
       drafts.is_asked_for = false;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/base/thread_pool.h"
+#include "models/decoder/config/eagle_head.h"
 #include "profiling/json/lines.h"
 #include "server/terminal/terminal.h"
 
@@ -95,7 +96,8 @@ ProfileHeader describe_engine(Engine& engine) {
   }
   if (const SpeculationOptions& drafts = options.speculation; drafts.method != SpeculationMethod::off) {
     const bool is_ngram = drafts.method == SpeculationMethod::ngram;
-    const char* const method = is_ngram ? "ngram" : drafts.draft_model ? "draft" : "mtp";
+    const EagleHead* const head = engine.model().config().eagle.get();
+    const char* const method = is_ngram ? "ngram" : drafts.draft_model || head ? "draft" : "mtp";
     header.options.insert(header.options.end(),
                           {{"speculative", method},
                            {"num_speculative_tokens", std::to_string(drafts.num_tokens)},
@@ -105,6 +107,8 @@ ProfileHeader describe_engine(Engine& engine) {
       header.options.emplace_back("ngram_prompt_lookup_min", std::to_string(drafts.ngram_min));
     } else if (drafts.draft_model) {
       header.options.emplace_back("speculative_model", drafts.draft_model->name());
+    } else if (head != nullptr) {
+      header.options.emplace_back("speculative_model", head->file);
     }
   }
   if (!info.all_reduce.empty()) header.options.emplace_back("all_reduce", info.all_reduce);

@@ -42,7 +42,7 @@ TEST(CudaDraftLayer, DraftsAreTheSameByGraphsAndEagerly) {
       options.speculation.num_tokens = 3;
       options.speculation.adaptive = false;
       options.speculation.synthetic_acceptance = 0.7;
-      Engine engine(open_model(test::draft_layer_model(name), true), options);
+      Engine engine(test::draft_layer_model(name), options);
       runs.push_back(test::run_drafted(engine, requests));
     }
     for (const Request& request : requests)

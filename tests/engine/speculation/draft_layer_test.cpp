@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "models/decoder/config/eagle_head.h"
 #include "tests/support/engine/draft_layer_run.h"
 #include "tests/support/engine/drafted_run.h"
 
@@ -15,9 +16,9 @@ using test::DraftedRun;
 using test::expect_same_answers;
 using test::run_drafted;
 
-EngineOptions with_layer(EngineOptions options, int32_t num_tokens = 3) {
+EngineOptions with_layer(EngineOptions options) {
   options.speculation.method = SpeculationMethod::mtp;
-  options.speculation.num_tokens = num_tokens;
+  options.speculation.num_tokens = 3;
   options.speculation.adaptive = false;
   options.kv_cache_bytes = int64_t{64} << 20;  // room for copies of states
   options.num_blocks = 0;
@@ -45,9 +46,8 @@ std::vector<Request> requests_of_any_tokens(size_t count, uint32_t first_seed) {
 
 class DraftLayers : public testing::TestWithParam<const char*> {
  protected:
-  static std::unique_ptr<ModelSource> model() {
-    return open_model(test::draft_layer_model(GetParam()), true);
-  }
+  static std::unique_ptr<ModelSource> model() { return test::draft_layer_model(GetParam()); }
+  static std::unique_ptr<ModelSource> plain_model() { return test::draft_layer_model(GetParam(), false); }
 };
 
 TEST_P(DraftLayers, LogitsAgreeWithTransformers) {
@@ -60,11 +60,11 @@ TEST_P(DraftLayers, LogitsAgreeWithTransformers) {
 
 TEST_P(DraftLayers, TheModelsLogitsAreTheSameWithAndWithoutIt) {
   const std::vector<TokenId> tokens =
-      test::read_logits(source_path("tests/golden/") + GetParam() + ".logits").tokens;
+      test::read_logits(test::golden_file(test::target_of(GetParam()), "logits")).tokens;
   const auto first_answer = [&](bool drafts) {
     EngineOptions options = drafted_run_options();
     if (drafts) options = with_layer(options);
-    Engine engine(open_model(test::draft_layer_model(GetParam()), drafts), options);
+    Engine engine(test::draft_layer_model(GetParam(), drafts), options);
     Request request = test::greedy_request("a", tokens, 30);
     request.sampling.prompt_logprobs = 3;
     request.sampling.logprobs = 3;
@@ -77,7 +77,7 @@ TEST_P(DraftLayers, TheModelsLogitsAreTheSameWithAndWithoutIt) {
 }
 
 TEST_P(DraftLayers, ChangeNoOutput) {
-  Engine plain(open_model(test::draft_layer_model(GetParam())), drafted_run_options());
+  Engine plain(plain_model(), drafted_run_options());
   const std::vector<Request> requests = requests_of_any_tokens(10, 100);
   const Answers expected = run_drafted(plain, requests).answers;
   for (const bool adaptive : {false, true}) {
@@ -96,7 +96,7 @@ TEST_P(DraftLayers, ChangeNoOutput) {
 
 TEST_P(DraftLayers, ChangeNoOutputBehindPreemptions) {
   if (model()->config().is_recurrent()) GTEST_SKIP() << "too few blocks leave no copies of states";
-  Engine plain(open_model(test::draft_layer_model(GetParam())), drafted_run_options());
+  Engine plain(plain_model(), drafted_run_options());
   const std::vector<Request> requests = requests_of_any_tokens(10, 400);
   EngineOptions options = with_layer(drafted_run_options());
   options.max_num_batched_tokens = 13;
@@ -137,7 +137,7 @@ TEST_P(DraftLayers, DraftsDependOnTheSequenceAlone) {
 TEST_P(DraftLayers, PrefixesChangeNoOutput) {
   EngineOptions options = with_layer(drafted_run_options());
   const std::vector<Request> requests = requests_of_any_tokens(6, 300);
-  Engine plain(open_model(test::draft_layer_model(GetParam())), drafted_run_options());
+  Engine plain(plain_model(), drafted_run_options());
   const Answers expected = run_drafted(plain, requests).answers;
   Engine drafting(model(), options);
   for (int turn = 0; turn < 3; ++turn)
@@ -151,6 +151,21 @@ INSTANTIATE_TEST_SUITE_P(Models, DraftLayers, testing::ValuesIn(test::kDraftLaye
                            return label;
                          });
 
+/// A token that the request's bias makes certain is drafted, and so accepted, if it is one of the head's.
+TEST(EagleHead, DraftsItsOwnTokensAlone) {
+  const std::shared_ptr<const EagleHead> head = test::draft_layer_model("eagle3-mistral")->config().eagle;
+  for (const TokenId token : {3, 100, 101, 102}) {
+    const bool is_drafted = head->columns[static_cast<size_t>(token)] >= 0.0f;
+    Request request = test::greedy_request("a", {5, 6, 7, 8}, 20);
+    request.sampling.logit_bias = {{token, 100.0f}};
+    Engine engine(test::draft_layer_model("eagle3-mistral"), with_layer(drafted_run_options()));
+    const DraftedRun run = run_drafted(engine, {request});
+    EXPECT_EQ(run.answers.at("a").tokens, std::vector<TokenId>(20, token));
+    EXPECT_GT(run.drafted.draft_tokens, 0);
+    EXPECT_EQ(run.drafted.accepted_tokens, is_drafted ? run.drafted.draft_tokens : 0) << token;
+  }
+}
+
 TEST(DraftLayer, IsRefusedWhereThereIsNone) {
   EngineOptions options = with_layer(drafted_run_options());
   const auto message = [&](std::unique_ptr<ModelSource> source) -> std::string {
@@ -162,20 +177,20 @@ TEST(DraftLayer, IsRefusedWhereThereIsNone) {
     }
   };
   EXPECT_THAT(message(open_model("", true)), testing::HasSubstr("has no layer for further tokens"));
-  EXPECT_THAT(message(open_model(test::draft_layer_model("glm4moe-mtp"))),
+  EXPECT_THAT(message(test::draft_layer_model("glm4moe-mtp", false)),
               testing::HasSubstr("has no layer for further tokens"))
       << "its tensors were not loaded";
   options.tensor_parallel_size = 2;
-  EXPECT_THAT(message(open_model(test::draft_layer_model("glm4moe-mtp"), true)),
+  EXPECT_THAT(message(test::draft_layer_model("glm4moe-mtp")),
               testing::HasSubstr("works with one rank only"));
 }
 
 TEST(DraftLayer, IsTurnedOffIfNobodyAskedForItAndThereAreNoCopiesOfStates) {
   EngineOptions options = with_layer(drafted_run_options());
   options.enable_prefix_caching = false;
-  EXPECT_THROW(Engine(open_model(test::draft_layer_model("qwen35-mtp"), true), options), Error);
+  EXPECT_THROW(Engine(test::draft_layer_model("qwen35-mtp"), options), Error);
   options.speculation.is_asked_for = false;
-  const Engine engine(open_model(test::draft_layer_model("qwen35-mtp"), true), options);
+  const Engine engine(test::draft_layer_model("qwen35-mtp"), options);
   EXPECT_EQ(engine.options().speculation.method, SpeculationMethod::off);
 }
 

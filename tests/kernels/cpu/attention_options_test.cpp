@@ -65,6 +65,15 @@ TEST(AttentionOptions, WindowsAcrossBlockEdges) {
   }
 }
 
+TEST(AttentionOptions, HiddenPositions) {
+  for (const int32_t hidden : {1, 17, 70}) {
+    for (const int32_t window : {0, 40})
+      expect_near_reference({.options = {.window = window, .hidden = hidden}}, kMixed);
+    for (const int32_t block_size : {1, 5, 48})
+      expect_near_reference({.heads = 6, .block_size = block_size, .options = {.hidden = hidden}}, kMixed);
+  }
+}
+
 /// Queries at both ends of chunks, and steps that contain the end of one chunk and the begin of the next.
 TEST(AttentionOptions, ChunksOfEverySize) {
   for (const int32_t keys : {1, 2, 15, 16, 17, 63, 64, 65, 100, 128, 129, 200, 1000})

@@ -1,5 +1,6 @@
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -74,6 +75,21 @@ TEST(Embed, TokensOfOtherRanksAreZeros) {
   backend->embed(
       0, {.token_ids = ids.data(), .table = weight, .first_token = 2, .vocab_size = 6, .out = out.tensor()});
   EXPECT_EQ(out.values(), (std::vector<float>{3, 4, 0, 0, 1, 2, 0, 0}));
+}
+
+TEST(SpreadColumns, AreThoseOfTheirTokens) {
+  const auto backend = make_cpu_backend(2);
+  const std::vector<float> columns{2, -1, 0, 1, -1};
+  const Weight weight = backend->load({.name = "columns", .data = columns.data(), .cols = 5});
+  const std::vector<float> values{1, 2, 3, 4, 5, 6};
+  const GuardedTensor x(*backend, 2, 3, values), out(*backend, 2, 5);
+  backend->spread_columns(0, {.x = x.tensor(), .columns = weight, .out = out.tensor()});
+  EXPECT_TRUE(out.intact());
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(out.values(), (std::vector<float>{3, kNone, 1, 2, kNone, 6, kNone, 4, 5, kNone}));
+  const GuardedTensor narrow(*backend, 2, 4);
+  EXPECT_THROW(backend->spread_columns(0, {.x = x.tensor(), .columns = weight, .out = narrow.tensor()}),
+               Error);
 }
 
 TEST(Gather, CopiesTheNamedRows) {

@@ -283,7 +283,8 @@ TEST(ProfileFile, HostileLinesAreRefusedByPlaceAndField) {
          "rope_kv_write, "
          "attention, moe_route, moe_gate_up_swiglu, moe_down, gather, sample, transfer, all_reduce, "
          "all_gather, broadcast, activate, latent_kv_write, head_linear, delta_conv, delta_rule, "
-         "head_gate, short_conv, hidden_rows, mamba_scan, choose_keys, mix_streams, found string \"conv\"");
+         "head_gate, short_conv, hidden_rows, mamba_scan, choose_keys, mix_streams, spread_columns, found "
+         "string \"conv\"");
   expect("\"step\":0", "\"step\":\"\\u001b[2J\"",
          "run.jsonl:2: step: expected an integer from 0 to 1000000000000, found string \"?[2J\"");
   expect("\"wall_us\":63", "\"wall_us\":-1",

@@ -43,7 +43,8 @@ std::vector<float> random_values(size_t sequence, int part, int64_t count, DType
 }
 
 AttentionWindow window_of(const CudaAttentionShape& shape) {
-  return {static_cast<int32_t>(shape.options.window), shape.options.chunked};
+  return {static_cast<int32_t>(shape.options.window), shape.options.chunked,
+          static_cast<int16_t>(shape.options.hidden)};
 }
 
 std::vector<AttentionWindow> with_window(std::vector<AttentionWindow> windows,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -15,17 +16,33 @@
 
 namespace minfer::test {
 
-/// Models of tests/golden with a layer for drafts: a hybrid, one with experts, one with latent attention.
-inline constexpr std::array kDraftLayerModels{"qwen35-mtp", "glm4moe-mtp", "deepseek-v3-mtp"};
+/// Models of tests/golden with a layer for drafts: a hybrid, one with experts, one with latent attention; and EAGLE-3 heads of two models.
+inline constexpr std::array kDraftLayerModels{"qwen35-mtp", "glm4moe-mtp", "deepseek-v3-mtp",
+                                              "eagle3-mistral", "eagle3-gemma3"};
+constexpr std::string_view kEagleName = "eagle3-";
 
-inline std::string draft_layer_model(const std::string& name) {
-  return source_path("tests/golden/" + name + ".gguf");
+/// The name of the model, which of a head is behind kEagleName.
+inline std::string target_of(const std::string& name) {
+  return name.starts_with(kEagleName) ? name.substr(kEagleName.size()) : name;
+}
+
+/// NAME.ENDING of tests/golden, of a head in its own folder.
+inline std::string golden_file(const std::string& name, const char* ending) {
+  return source_path(
+      fmt::format("tests/golden/{}{}.{}", name.starts_with(kEagleName) ? "heads/" : "", name, ending));
+}
+
+/// The model, with its layer for drafts if `drafts`.
+inline std::unique_ptr<ModelSource> draft_layer_model(const std::string& name, bool drafts = true) {
+  const std::string model = golden_file(target_of(name), "gguf");
+  return drafts && name.starts_with(kEagleName) ? open_model_with_head(model, golden_file(name, "gguf"))
+                                                : open_model(model, drafts);
 }
 
 /// One sequence through a model with a layer for drafts, and through that layer.
 class DraftLayerRun {
  public:
-  DraftLayerRun(const std::string& model, EngineOptions options) : source_(open_model(model, true)) {
+  DraftLayerRun(const std::string& name, EngineOptions options) : source_(draft_layer_model(name)) {
     options.max_num_seqs = 1;
     options.kv_layout = KvLayout{};
     options.enable_prefix_caching = false;
@@ -67,9 +84,9 @@ class DraftLayerRun {
   std::unique_ptr<ModelRunner> runner_;
 };
 
-/// NAME.drafts of tests/golden: the logits of drafts at all positions of NAME.logits, and of a second draft at the last one.
+/// NAME.drafts of tests/golden: the logits of drafts at all positions of the model's text, and of a second draft at the last one.
 inline std::vector<float> read_drafts(const std::string& name) {
-  std::ifstream file(source_path("tests/golden/" + name + ".drafts"), std::ios::binary);
+  std::ifstream file(golden_file(name, "drafts"), std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   std::vector<float> logits(bytes.size() / sizeof(float));
   std::memcpy(logits.data(), bytes.data(), logits.size() * sizeof(float));
@@ -79,11 +96,11 @@ inline std::vector<float> read_drafts(const std::string& name) {
 /// Drafts at every position in turn, each followed by a second one that the model's next steps have to replace, with the model's tokens
 /// in pieces between; then the reference's second draft. NMSE of all of them.
 inline double draft_error(const std::string& name, const EngineOptions& options, int32_t piece) {
-  const GoldenLogits golden = read_logits(source_path("tests/golden/" + name + ".logits"));
+  const GoldenLogits golden = read_logits(golden_file(target_of(name), "logits"));
   const std::vector<float> expected = read_drafts(name);
   const auto count = static_cast<int32_t>(golden.tokens.size());
   const size_t vocab = golden.logits.size() / golden.tokens.size();
-  DraftLayerRun run(draft_layer_model(name), options);
+  DraftLayerRun run(name, options);
   std::vector<float> found, wanted;
   for (int32_t first = 0; first < count - 2; first += piece) {
     const int32_t computed = std::min(first + piece, count - 2);
@@ -91,9 +108,12 @@ inline double draft_error(const std::string& name, const EngineOptions& options,
     const std::vector<float> draft = run.run(golden.tokens, computed, 1, true);
     const std::vector<float> second = run.run(golden.tokens, computed + 1, 1, true);
     const auto add = [&](const std::vector<float>& logits, int32_t row) {
-      found.insert(found.end(), logits.begin(), logits.end());
-      wanted.insert(wanted.end(), expected.begin() + static_cast<ptrdiff_t>(vocab) * row,
-                    expected.begin() + static_cast<ptrdiff_t>(vocab) * (row + 1));
+      for (size_t i = 0; i < vocab; ++i) {
+        const float reference = expected[vocab * static_cast<size_t>(row) + i];
+        if (std::isinf(reference) && logits[i] == reference) continue;  // a token that is never drafted
+        found.push_back(logits[i]);
+        wanted.push_back(reference);
+      }
     };
     add(draft, computed);
     if (computed == count - 2) add(second, count);

@@ -66,6 +66,7 @@ class ScriptedBackend final : public Backend {
   void moe_down(OpId, const MoeDownArgs&) override { fail_op(); }
   void delta_conv(OpId, const ForwardBatch&, const DeltaConvArgs&) override { fail_op(); }
   void delta_rule(OpId, const ForwardBatch&, const DeltaRuleArgs&) override { fail_op(); }
+  void spread_columns(OpId, const SpreadColumnsArgs&) override { fail_op(); }
   void hidden_rows(OpId, const ForwardBatch&, const HiddenRowsArgs&) override { fail_op(); }
   void short_conv(OpId, const ForwardBatch&, const ShortConvArgs&) override { fail_op(); }
   void mamba_scan(OpId, const ForwardBatch&, const MambaScanArgs&) override { fail_op(); }

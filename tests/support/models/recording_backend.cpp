@@ -381,6 +381,13 @@ void RecordingBackend::mix_streams(OpId op, const MixStreamsArgs& args) {
   writes("x", args.x);
 }
 
+void RecordingBackend::spread_columns(OpId op, const SpreadColumnsArgs& args) {
+  begin(op);
+  add("x", args.x);
+  add("columns", args.columns);
+  writes("out", args.out);
+}
+
 void RecordingBackend::gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) {
   begin(op);
   add("x", x);

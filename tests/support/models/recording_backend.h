@@ -62,6 +62,7 @@ class RecordingBackend : public Backend {
   void mamba_scan(OpId op, const ForwardBatch& batch, const MambaScanArgs& args) override;
   void choose_keys(OpId op, const ForwardBatch& batch, const ChooseKeysArgs& args) override;
   void mix_streams(OpId op, const MixStreamsArgs& args) override;
+  void spread_columns(OpId op, const SpreadColumnsArgs& args) override;
   void gather_rows(OpId op, const Tensor& x, const int32_t* rows, const Tensor& out) override;
   void all_reduce(OpId op, const AllReduceArgs& args) override;
   void gather_columns(OpId op, const Tensor& part, const Tensor& out) override;

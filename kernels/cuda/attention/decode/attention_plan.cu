@@ -140,7 +140,7 @@ DecodePlans DecodePlans::of(std::span<const AttentionKind> kinds, int32_t heads,
     if (all.count == kMaxAttentionKinds) {
       unsupported("attention", "layers of up to " + std::to_string(kMaxAttentionKinds) + " kinds", "more");
     }
-    const DecodeUnits units = DecodeUnits::of_group(heads / kind.kv_heads);
+    const DecodeUnits units = DecodeUnits::of_group((kind.heads > 0 ? kind.heads : heads) / kind.kv_heads);
     all.plans[all.count++] = {.kind = kind,
                               .per_kv_head = units,
                               .units = kind.kv_heads * units.per_kv_head,
@@ -155,6 +155,7 @@ int32_t DecodePlans::find(const AttentionKind& kind) const {
   if (found == end) {
     unsupported("attention", "a kind that StepLimits::attention_kinds has",
                 std::to_string(kind.kv_heads) + " KV heads of " + std::to_string(kind.head_size) +
+                    (kind.heads > 0 ? " and " + std::to_string(kind.heads) + " heads" : "") +
                     " with a window of " + std::to_string(kind.window.keys));
   }
   return static_cast<int32_t>(found - plans);

@@ -72,7 +72,7 @@ struct DecodePlans {
   int32_t count = 0;
   DecodePlan plans[kMaxAttentionKinds] = {};
 
-  /// `heads`: query heads. Throws Error for more than kMaxAttentionKinds kinds, or a window of less than 0 keys.
+  /// `heads`: query heads of kinds that do not say. Throws Error for more than kMaxAttentionKinds kinds, or a window of less than 0 keys.
   static DecodePlans of(std::span<const AttentionKind> kinds, int32_t heads, int32_t num_sms);
   /// The index of the kind's plan; throws Error if there is none.
   int32_t find(const AttentionKind& kind) const;

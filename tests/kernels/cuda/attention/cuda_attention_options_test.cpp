@@ -69,6 +69,19 @@ TEST_F(CudaAttentionOptions, PrefillsInWindows) {
   }
 }
 
+TEST_F(CudaAttentionOptions, HiddenPositions) {
+  for (const auto& [head_size, kv] : kHeadsAndTypes) {
+    for (const int32_t hidden : {1, 17, 70}) {
+      for (const int32_t window : {0, 40}) {
+        const CudaAttentionShape shape{
+            .heads = 4, .head_size = head_size, .kv = kv, .options = {.window = window, .hidden = hidden}};
+        expect(shape, kOneByOne, kOneByOne.size());
+        expect(shape, kPrompts);
+      }
+    }
+  }
+}
+
 /// Queries at both ends of chunks, and query tiles that contain the end of one chunk and the begin of the next.
 TEST_F(CudaAttentionOptions, InChunks) {
   for (const auto& [head_size, kv] : kHeadsAndTypes) {
@@ -329,6 +342,8 @@ TEST(DecodePlans, AreOneAKind) {
   EXPECT_THROW(plans.find({16, 256, 1023}), Error);
   EXPECT_THROW(plans.find({8, 256, 1024}), Error);
   EXPECT_THROW(plans.find({16, 512, 1024}), Error);
+  const std::vector<AttentionKind> of_heads{{4, 64}, {4, 64, {}, 8}};
+  EXPECT_EQ(cuda::DecodePlans::of(of_heads, 16, kSms).plans[1].per_kv_head.query_heads, 2);
   const cuda::DecodePlan wide = plans.plans[plans.find({4, 512})];
   EXPECT_EQ(wide.per_kv_head.query_heads, 5);
   EXPECT_EQ(wide.units, 8);
