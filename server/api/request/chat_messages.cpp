@@ -28,12 +28,11 @@ Json read_tool_call(JsonFields& fields) {
   const std::string type = fields.text("type").value_or("function");
   if (type != "function" && type != "custom")
     throw wrong_value(fields.path("type"), type, "\"function\" or \"custom\"");
-  JsonFields called = fields.required_inner(type);
+  JsonFields& called = fields.required_inner(type);
   const std::string name = called.required_text("name");
   Json arguments = type == "custom" ? Json{{kCustomInput, called.required_text("input")}}
                                     : read_arguments(called.required_text("arguments"));
   fields.any("index");
-  called.report_unknown();
   return make_call(id, name, std::move(arguments));
 }
 
@@ -72,7 +71,7 @@ Json read_message(JsonFields& fields) {
 
 }  // namespace
 
-void append_line(std::string& text, std::string_view more) {
+void join_line(std::string& text, std::string_view more) {
   if (!text.empty()) text += '\n';
   text += more;
 }
@@ -86,7 +85,7 @@ std::string read_texts(const Json& value, const std::string& path, TextParts typ
     const std::string type = fields.required_text("type");
     const auto known = std::ranges::find(types, type, [](const auto& each) { return each.first; });
     if (known == types.end()) refuse_part(fields.path(), type, fmt::format("\"{}\"", types.front().first));
-    if (!known->second.empty()) append_line(text, fields.required_text(known->second));
+    if (!known->second.empty()) join_line(text, fields.required_text(known->second));
     for (const std::string_view name : advice)
       fields.any(name);
   });
@@ -105,6 +104,14 @@ Json make_call(std::string_view id, std::string_view name, Json arguments) {
       {"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
 }
 
+Json make_assistant_message(const std::string& content, const std::string& reasoning, Json calls) {
+  Json message{{"role", "assistant"}, {"content", content}};
+  if (content.empty() && !calls.empty()) message["content"] = nullptr;
+  if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
+}
+
 /// Templates write the arguments as JSON themselves: they would quote a string once
 /// more. Text that is not a JSON object (models write such text too) stays as it is.
 Json read_arguments(const std::string& text) {
@@ -117,10 +124,9 @@ Json read_arguments(const std::string& text) {
 }
 
 Json read_messages(JsonFields& fields) {
-  if (fields.required_array("messages").empty())
-    throw fields.error("messages", "empty, expected at least one message");
   Json messages = Json::array();
-  fields.each("messages", [&](JsonFields& message) { messages.push_back(read_message(message)); });
+  fields.each_required("messages", "message",
+                       [&](JsonFields& message) { messages.push_back(read_message(message)); });
   return messages;
 }
 

@@ -1,7 +1,6 @@
 #include "server/api/request/tools.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <variant>
 
@@ -74,14 +73,11 @@ bool can_hold_lark(const ApiContext& context) {
 /// be read.
 bool read_custom_tool(JsonFields& tool, bool holds_lark, OfferedTool& made) {
   Json schema{{"type", "string"}};
-  if (std::optional<JsonFields> format = tool.inner("format")) {
-    if (format->required_choice("type", {"text", "grammar"}) == "grammar") {
-      std::optional<JsonFields> inner = format->inner("grammar");
-      const bool is_held = read_grammar(inner ? *inner : *format, holds_lark, schema, made);
-      if (inner) inner->report_unknown();
-      if (!is_held) return tool.unknown().add(format->path(), "lark"), false;
-    }
-    format->report_unknown();
+  JsonFields* const format = tool.inner("format");
+  if (format != nullptr && format->required_choice("type", {"text", "grammar"}) == "grammar") {
+    JsonFields* const inner = format->inner("grammar");
+    if (!read_grammar(inner != nullptr ? *inner : *format, holds_lark, schema, made))
+      return tool.unknown().add(format->path(), "lark"), false;
   }
   made.function["parameters"] = {{"type", "object"},
                                  {"properties", {{kCustomInput, schema}}},
@@ -137,10 +133,9 @@ struct ToolReader {
       throw unsupported(outer.path("type"), "{}, only \"function\" or \"custom\" is supported",
                         describe(Json(type)));
     }
-    if (!shape.is_nested) return add_members(outer, is_function, space);
-    JsonFields inner = outer.required_inner(type);
-    const bool is_offered = add_members(inner, is_function, space);
-    outer.report_unknown();
+    JsonFields& members = shape.is_nested ? outer.required_inner(type) : outer;
+    const bool is_offered = add_members(members, is_function, space);
+    if (is_offered || shape.is_nested) outer.report_unknown();
     return is_offered;
   }
 
@@ -162,7 +157,6 @@ struct ToolReader {
     for (const std::string_view advice : shape.advice)
       fields.any(advice);
     if (!is_function_name(made.name)) throw wrong_value(fields.path("name"), made.name, kFunctionName);
-    fields.report_unknown();
     // An earlier tool of the same names goes.
     const auto same = std::ranges::find(tools.list, made.name, &OfferedTool::name);
     if (same == tools.list.end()) {

@@ -1,21 +1,26 @@
 // POST /v1/messages and /v1/messages/count_tokens.
-#include <algorithm>
+#include "server/dialects/anthropic/messages.h"
+
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "models/chat/answer/values/literals.h"
+#include "profiling/json/json_text.h"
+#include "server/api/answer/answer_writer.h"
 #include "server/api/fields/json_fields.h"
 #include "server/api/request/chat_prompt.h"
 #include "server/api/request/request_fields.h"
-#include "server/dialects/anthropic/messages.h"
 
 namespace minfer {
 namespace {
 
-/// Calls and results of another server's tools, which cannot be read here: web
+/// True for calls and results of another server's tools, which cannot be read here: web
 /// searches are encrypted, and tool searches find tools that are offered anyway.
-constexpr std::array<std::string_view, 3> kWithoutText{"server_tool_use", "web_search_tool_result",
-                                                       "tool_search_tool_result"};
+bool has_no_text(std::string_view type) {
+  return type == "server_tool_use" || type == "web_search_tool_result" || type == "tool_search_tool_result";
+}
 
 /// A reference to a tool says its name. The model sees all tools from the beginning, so that adding one says nothing.
 constexpr std::pair<std::string_view, std::string_view> kBlockTexts[] = {
@@ -53,7 +58,7 @@ class MessagesReader {
  private:
   void add_user_text(const std::string& text) {
     if (messages_.empty() || messages_.back()["role"] != "user") return add_text("user", text);
-    append_line(messages_.back()["content"].get_ref<std::string&>(), text);
+    join_line(messages_.back()["content"].get_ref<std::string&>(), text);
   }
 
   void add_user(const Json& content, const std::string& path) {
@@ -94,14 +99,14 @@ class MessagesReader {
     read_objects(content, path, unknown_, [&](JsonFields& fields) {
       const std::string type = fields.required_text("type");
       fields.any("cache_control");
-      if (std::ranges::find(kWithoutText, type) != kWithoutText.end()) {
+      if (has_no_text(type)) {
         unknown_.add(fields.path(), type);
         fields.ignore_rest();
       } else if (type == "text") {
-        append_line(text, fields.required_text("text"));
+        join_line(text, fields.required_text("text"));
         fields.any("citations");
       } else if (type == "thinking") {
-        append_line(reasoning, fields.required_text("thinking"));
+        join_line(reasoning, fields.required_text("thinking"));
         fields.any("signature");
       } else if (type == "redacted_thinking") {
         fields.any("data");  // which nobody here can read
@@ -111,11 +116,7 @@ class MessagesReader {
         refuse_part(fields.path(), type, "\"text\", \"thinking\" or \"tool_use\"");
       }
     });
-    Json message{{"role", "assistant"}, {"content", text}};
-    if (text.empty() && !calls.empty()) message["content"] = nullptr;
-    if (!calls.empty()) message["tool_calls"] = std::move(calls);
-    if (!reasoning.empty()) message["reasoning_content"] = reasoning;
-    messages_.push_back(std::move(message));
+    messages_.push_back(make_assistant_message(text, reasoning, std::move(calls)));
   }
 
   Json read_call(JsonFields& fields) {
@@ -140,17 +141,11 @@ Json read_messages_chat(JsonFields& fields) {
     if (const std::string text = read_blocks(*system, "system", fields.unknown()); !text.empty())
       reader.add_text("system", text);
   }
-  if (fields.required_array("messages").empty())
-    throw fields.error("messages", "empty, expected at least one message");
-  fields.each("messages", [&](JsonFields& message) { reader.add(message); });
+  fields.each_required("messages", "message", [&](JsonFields& message) { reader.add(message); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("messages", "empty, expected at least one with a text");
   return messages;
 }
-
-/// Advice to a server that keeps, bills or routes by it: without effect here.
-constexpr std::array<std::string_view, 7> kMessagesAdvice{
-    "metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics", "user_profile_id"};
 
 constexpr std::array<std::string_view, 3> kToolAdvice{"cache_control", "eager_input_streaming",
                                                       "defer_loading"};
@@ -163,21 +158,20 @@ constexpr ToolShape kMessagesTools{.untyped = "custom",
                                    .advice = kToolAdvice};
 
 void read_messages_tool_choice(JsonFields& fields, ChatPrompt& prompt) {
-  std::optional<JsonFields> choice = fields.inner("tool_choice");
-  if (!choice) return;
+  JsonFields* const choice = fields.inner("tool_choice");
+  if (choice == nullptr) return;
   const std::string type = choice->required_choice("type", {"auto", "any", "tool", "none"});
   if (type == "none") prompt.tool_choice.kind = ToolChoice::Kind::none;
   if (type == "any") prompt.tool_choice.kind = ToolChoice::Kind::required;
   if (type == "tool") prompt.tool_choice = {ToolChoice::Kind::named, {choice->required_text("name")}};
   prompt.parsing.one_call = choice->boolean("disable_parallel_tool_use").value_or(false);
-  choice->report_unknown();
 }
 
 /// The template decides if the model thinks: its switch is the variable enable_thinking.
 /// The number of tokens for thinking (budget_tokens) cannot be bounded.
 void read_thinking(JsonFields& fields, ChatPrompt& prompt) {
-  std::optional<JsonFields> thinking = fields.inner("thinking");
-  if (!thinking) return;
+  JsonFields* const thinking = fields.inner("thinking");
+  if (thinking == nullptr) return;
   const std::string type = thinking->required_choice("type", {"enabled", "disabled", "adaptive"});
   if (type != "adaptive") {
     prompt.variables["enable_thinking"] = type == "enabled";
@@ -185,16 +179,14 @@ void read_thinking(JsonFields& fields, ChatPrompt& prompt) {
   }
   thinking->any("budget_tokens");
   prompt.parsing.shows_reasoning = thinking->text("display") != "omitted";
-  thinking->report_unknown();
 }
 
 void read_output_config(JsonFields& fields, ChatPrompt& prompt) {
-  std::optional<JsonFields> config = fields.inner("output_config");
-  if (!config) return;
+  JsonFields* const config = fields.inner("output_config");
+  if (config == nullptr) return;
   if (const std::optional<std::string> effort = config->text("effort"))
     set_reasoning_effort(prompt, *effort == "max" ? "xhigh" : *effort, "output_config.effort");
   prompt.output = read_text_format(*config, "format");
-  config->report_unknown();
 }
 
 /// The fields that decide the prompt: model, system, messages, tools, tool_choice, thinking, output_config.
@@ -205,19 +197,147 @@ ChatPrompt read_messages_prompt(JsonFields& fields, const ApiContext& context) {
   read_tools(fields, kMessagesTools, context, prompt);
   // An answer continues a last message of the assistant.
   const Json& last = messages.back();
-  const bool goes_on =
-      last["role"] == "assistant" && !last.contains("tool_calls") &&
-      last["content"].get_ref<const std::string&>().find_first_not_of(" \t\r\n") != std::string::npos;
+  const bool goes_on = last["role"] == "assistant" && !last.contains("tool_calls") &&
+                       !answers::trimmed(last["content"].get_ref<const std::string&>()).empty();
   if (goes_on) prompt.continued_text = last["content"].get<std::string>();
   prompt.variables["add_generation_prompt"] = !goes_on;
   prompt.variables["messages"] = std::move(messages);
   read_thinking(fields, prompt);
   read_output_config(fields, prompt);
   prompt.output = read_structured_output(fields, std::move(prompt.output));
-  for (const std::string_view name : kMessagesAdvice)
-    fields.any(name);
-  refuse_fields(fields, std::array<std::string_view, 1>{"mcp_servers"});
+  // Advice to a server that keeps, bills or routes by it: without effect here.
+  fields.ignore({"metadata", "service_tier", "cache_control", "inference_geo", "speed", "diagnostics",
+                 "user_profile_id"});
+  fields.refuse({"mcp_servers"});
   return prompt;
+}
+
+/// `end` absent: the answer goes on.
+void write_stop(JsonText& json, std::optional<AnswerEnd> end, const std::string& stop_string) {
+  constexpr const char* kReasons[] = {"end_turn", "max_tokens", "stop_sequence", "tool_use"};  // by AnswerEnd
+  json.key("stop_reason");
+  end ? json.value(kReasons[static_cast<size_t>(*end)]) : json.null();
+  json.key("stop_sequence");
+  stop_string.empty() ? json.null() : json.value(stop_string);
+}
+
+/// Cached tokens are not part of input_tokens here.
+void write_messages_usage(JsonText& json, const Usage& usage) {
+  json.key("usage").open('{').field("input_tokens", usage.prompt_tokens - usage.cached_tokens);
+  json.field("cache_creation_input_tokens", 0).field("cache_read_input_tokens", usage.cached_tokens);
+  json.field("output_tokens", usage.completion_tokens).close('}');
+}
+
+/// A block with its text, or as it begins. Thoughts are signed with the answer's id: clients send back none without a signature.
+void write_block(JsonText& json, std::string& out, const AnswerPart& part, bool whole,
+                 std::string_view signature) {
+  json.open('{');
+  if (part.kind == AnswerPart::Kind::call) {
+    json.field("type", "tool_use").field("id", part.id).field("name", part.name);
+    json.key("input");
+    out += whole ? object_or_empty(part.text) : "{}";
+  } else if (part.kind == AnswerPart::Kind::reasoning) {
+    json.field("type", "thinking").field("thinking", whole ? part.text : std::string{});
+    json.field("signature", whole ? signature : std::string_view());
+  } else {
+    json.field("type", "text").field("text", whole ? part.text : std::string{});
+  }
+  json.close('}');
+}
+
+class MessagesWriter final : public SingleWriter {
+ public:
+  using SingleWriter::SingleWriter;
+
+  void begin(std::string& events) override {
+    add_event("message_start", events, [&](JsonText& json) {
+      json.key("message");
+      write_message(events, {});
+    });
+    add_event("ping", events, [](JsonText&) {});
+  }
+
+  void begin_part(std::string& events) override {
+    add_event("content_block_start", events, [&](JsonText& json) {
+      json.field("index", index()).key("content_block");
+      write_block(json, events, parts().back(), false, {});
+    });
+    before_text_ = delta_head(parts().back().kind);
+  }
+
+  void add_text(std::string_view text, std::string& events) override {
+    events += before_text_;
+    JsonText(events).value(text);
+    events += "}}\n\n";
+  }
+
+  void end_part(std::string& events) override {
+    if (parts().back().kind == AnswerPart::Kind::reasoning) {
+      before_text_ = delta_head("signature_delta", "signature");
+      add_text(identity_.id, events);
+    }
+    add_event("content_block_stop", events, [&](JsonText& json) { json.field("index", index()); });
+  }
+
+  void end(AnswerEnd end, std::string& events) override {
+    add_event("message_delta", events, [&](JsonText& json) {
+      json.key("delta").open('{');
+      write_stop(json, end, stop_string_);
+      json.close('}');
+      write_messages_usage(json, usage());
+      if (request_.timings) write_timings(json, usage());
+    });
+    add_event("message_stop", events, [](JsonText&) {});
+  }
+
+  void fail(const ApiError& error, std::string& events) override {
+    events += "event: error\ndata: " + messages_error_json(error) + "\n\n";
+  }
+
+  std::string body(AnswerEnd end) override {
+    std::string out;
+    write_message(out, end);
+    return out;
+  }
+
+ private:
+  void write_message(std::string& out, std::optional<AnswerEnd> end) const {
+    JsonText json(out);
+    json.open('{').field("id", identity_.id).field("type", "message");
+    json.field("role", "assistant").field("model", request_.model).key("content").open('[');
+    for (const AnswerPart& part : parts())
+      write_block(json, out, part, true, identity_.id);
+    json.close(']');
+    write_stop(json, end, stop_string_);
+    write_messages_usage(json, usage());
+    if (request_.timings && end) write_timings(json, usage());
+    json.close('}');
+  }
+
+  std::string delta_head(std::string_view type, std::string_view member) const {
+    std::string text;
+    begin_event("content_block_delta", text);
+    JsonText json(text);
+    json.field("index", index());
+    json.key("delta").open('{').field("type", type).key(member);
+    return text;
+  }
+  std::string delta_head(AnswerPart::Kind kind) const {
+    if (kind == AnswerPart::Kind::call) return delta_head("input_json_delta", "partial_json");
+    return kind == AnswerPart::Kind::reasoning ? delta_head("thinking_delta", "thinking")
+                                               : delta_head("text_delta", "text");
+  }
+
+  std::string before_text_;  ///< of the part's deltas
+};
+
+std::string_view messages_error_type(int status) {
+  constexpr std::pair<int, std::string_view> kTypes[] = {
+      {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
+      {413, "request_too_large"},    {429, "rate_limit_error"}, {503, "overloaded_error"}};
+  for (const auto& [of, type] : kTypes)
+    if (of == status) return type;
+  return status >= 500 ? "api_error" : "invalid_request_error";
 }
 
 }  // namespace
@@ -230,8 +350,7 @@ CompletionRequest parse_messages_request(std::string_view body, const ApiContext
   const std::optional<int64_t> max_tokens = fields.integer("max_tokens", 1, INT32_MAX);
   if (!max_tokens) throw fields.error("max_tokens", "missing, expected an integer");
   const ChatPrompt prompt = read_messages_prompt(fields, context);
-  fields.report_unknown();
-
+  read.end_fields();
   set_chat_prompt(request, prompt, context, unknown);
   settle_bound(request, context, *max_tokens);
   return std::move(request);
@@ -245,5 +364,22 @@ std::string count_tokens_response(std::string_view body, const ApiContext& conte
   fields.report_unknown();
   return dump_json({{"input_tokens", tokenise_chat(prompt, context, unknown).tokens.size()}});
 }
+
+std::string messages_error_json(const ApiError& error) {
+  return dump_json({{"type", "error"},
+                    {"error", {{"type", messages_error_type(error.status())}, {"message", error.what()}}}});
+}
+
+constexpr Endpoint kMessagesEndpoints[] = {{"POST", "/v1/messages/count_tokens", count_tokens_response}};
+
+const Dialect kMessagesDialect{.path = "/v1/messages",
+                               .id_prefix = "msg_",
+                               .prompt_field = "messages",
+                               .id_header = "request-id",  // as Anthropic's clients look for it
+                               .call_prefix = "toolu_",
+                               .parse = parse_messages_request,
+                               .answer = make_answer<MessagesWriter>,
+                               .error = messages_error_json,
+                               .others = kMessagesEndpoints};
 
 }  // namespace minfer
