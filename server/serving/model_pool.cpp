@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include <boost/asio/packaged_task.hpp>
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 
@@ -225,17 +226,15 @@ void ModelPool::advance_later() {
 /// Does `work` on the pool's thread, then `then` on the I/O thread.
 void ModelPool::change(std::function<void()> work, std::function<void()> then) {
   is_changing_ = true;
-  const auto ended = std::make_shared<std::promise<void>>();
-  change_ = ended->get_future();
-  boost::asio::post(*changes_, [this, ended, work = std::move(work), then = std::move(then)] {
+  std::packaged_task<void()> task([this, work = std::move(work), then = std::move(then)] {
     work();
     parts_.loop.post([this, then] {
       is_changing_ = false;
       then();
       advance();
     });
-    ended->set_value();
   });
+  change_ = boost::asio::post(*changes_, std::move(task));
 }
 
 void ModelPool::load(Model& model) {
