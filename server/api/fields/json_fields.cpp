@@ -270,7 +270,13 @@ JsonFields& JsonFields::required_inner(std::string_view name, std::string_view e
 }
 
 void JsonFields::each(std::string_view name, const std::function<void(JsonFields&)>& read) {
-  if (const Json* list = array(name)) read_objects(*list, path(name), unknown_, read);
+  const Json* list = array(name);
+  const std::string list_path = path(name);
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    JsonFields object((*list)[i], fmt::format("{}[{}]", list_path, i), unknown_);
+    read(object);
+    object.report_unknown();
+  }
 }
 
 void JsonFields::each_required(std::string_view name, std::string_view kind,
@@ -303,15 +309,6 @@ std::string JsonFields::path(std::string_view name) const {
 
 bool is_on(const Json* value) {
   return value != nullptr && *value != false && *value != "" && !(value->is_array() && value->empty());
-}
-
-void read_objects(const Json& list, const std::string& path, UnknownFields& unknown,
-                  const std::function<void(JsonFields&)>& read) {
-  for (size_t i = 0; i < list.size(); ++i) {
-    JsonFields object(list[i], fmt::format("{}[{}]", path, i), unknown);
-    read(object);
-    object.report_unknown();
-  }
 }
 
 void UnknownFields::add(std::string_view object_path, std::string_view name) {

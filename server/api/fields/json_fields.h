@@ -127,10 +127,6 @@ class JsonFields {
 /// False for values that ask for nothing: null, false, "" and [].
 bool is_on(const nlohmann::ordered_json* value);
 
-/// Calls `read` with the reader of each object of the list whose full name is `path`, then reports the object's unknown members.
-void read_objects(const nlohmann::ordered_json& list, const std::string& path, UnknownFields& unknown,
-                  const std::function<void(JsonFields& object)>& read);
-
 // One value by itself; `path` is its full name.
 int64_t read_integer(const nlohmann::ordered_json& value, const std::string& path, int64_t low, int64_t high);
 double read_number(const nlohmann::ordered_json& value, const std::string& path, double low, double high);

@@ -11,14 +11,16 @@
 namespace minfer {
 namespace {
 
+constexpr std::string_view kTextOrParts = "a string or an array of text parts";
 constexpr std::pair<std::string_view, std::string_view> kChatTexts[] = {{"text", "text"}};
 
 /// null stays null: the content is in tool calls. So does the assistant's list without parts, which some clients send instead.
-Json read_content(const Json* content, const std::string& path, bool of_assistant, UnknownFields& unknown) {
+Json read_content(JsonFields& fields, bool of_assistant) {
+  const Json* content = fields.any("content");
   const bool is_empty = content != nullptr && content->is_array() && content->empty();
   if (content == nullptr || (of_assistant && is_empty)) return nullptr;
-  if (is_empty) throw wrong_value(path, *content, "a string or an array of text parts");
-  return read_texts(*content, path, kChatTexts, {}, unknown);
+  if (is_empty) throw wrong_value(fields.path("content"), *content, kTextOrParts);
+  return read_texts(fields, "content", kChatTexts);
 }
 
 /// `index`, which streamed answers have, has no effect here: the list's order counts.
@@ -53,8 +55,7 @@ Json read_message(JsonFields& fields) {
       fields.required_choice("role", {"system", "developer", "user", "assistant", "tool"});
   Json message = Json::object();
   message["role"] = role == "developer" ? "system" : role;
-  message["content"] =
-      read_content(fields.any("content"), fields.path("content"), role == "assistant", fields.unknown());
+  message["content"] = read_content(fields, role == "assistant");
   if (const Json* name = fields.any("name"); name != nullptr && name->is_string()) message["name"] = *name;
   fields.any("type");
   if (role == "assistant") read_assistant(fields, message);
@@ -76,18 +77,19 @@ void join_line(std::string& text, std::string_view more) {
   text += more;
 }
 
-std::string read_texts(const Json& value, const std::string& path, TextParts types,
-                       std::span<const std::string_view> advice, UnknownFields& unknown) {
+std::string read_texts(JsonFields& fields, std::string_view name, TextParts types,
+                       std::span<const std::string_view> advice) {
+  const Json& value = fields.required(name, kTextOrParts);
   if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) throw wrong_value(path, value, "a string or an array of text parts");
+  if (!value.is_array()) throw wrong_value(fields.path(name), value, kTextOrParts);
   std::string text;
-  read_objects(value, path, unknown, [&](JsonFields& fields) {
-    const std::string type = fields.required_text("type");
+  fields.each(name, [&](JsonFields& part) {
+    const std::string type = part.required_text("type");
     const auto known = std::ranges::find(types, type, [](const auto& each) { return each.first; });
-    if (known == types.end()) refuse_part(fields.path(), type, fmt::format("\"{}\"", types.front().first));
-    if (!known->second.empty()) join_line(text, fields.required_text(known->second));
-    for (const std::string_view name : advice)
-      fields.any(name);
+    if (known == types.end()) refuse_part(part.path(), type, fmt::format("\"{}\"", types.front().first));
+    if (!known->second.empty()) join_line(text, part.required_text(known->second));
+    for (const std::string_view member : advice)
+      part.any(member);
   });
   return text;
 }

@@ -234,8 +234,7 @@ void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std
 }
 
 void read_tools(JsonFields& fields, const ToolShape& shape, const ApiContext& context, ChatPrompt& prompt) {
-  if (const Json* tools = fields.array("tools"))
-    prompt.tools.add(*tools, "tools", shape, context, fields.unknown());
+  prompt.tools.add(fields, shape, context);
   show_tools(prompt);
 }
 

@@ -72,9 +72,10 @@ void join_line(std::string& text, std::string_view more);
 
 /// The types of parts that a text may consist of, each with the member that holds its text (empty: it has none).
 using TextParts = std::span<const std::pair<std::string_view, std::string_view>>;
-/// A string, or the texts of parts, joined by line ends. Members named in `advice` have no effect. Throws ApiError for anything else.
-std::string read_texts(const nlohmann::ordered_json& value, const std::string& path, TextParts types,
-                       std::span<const std::string_view> advice, UnknownFields& unknown);
+/// A required member: a string, or the texts of parts, joined by line ends. Parts' members that are named in `advice` have no effect.
+/// Throws ApiError for anything else.
+std::string read_texts(JsonFields& fields, std::string_view name, TextParts types,
+                       std::span<const std::string_view> advice = {});
 /// Refuses a part of a type that is no text; `expected`: the types that are.
 [[noreturn]] void refuse_part(const std::string& path, std::string_view type, std::string_view expected);
 

@@ -26,29 +26,22 @@ bool is_function_name(const std::string& name) {
   });
 }
 
-template <class Add>
-void check_grammar(const std::string& path, const Add& add) {
-  try {
-    GrammarBuilder builder;
-    add(builder);
-  } catch (const GrammarError& error) {
-    throw bad_request(path, "{}", error.what());
-  }
-}
-
 /// Reads the tool's grammar into `schema` and `tool`. Returns false if the grammar cannot be held.
 bool read_grammar(JsonFields& grammar, bool holds_lark, Json& schema, OfferedTool& tool) {
   const std::string syntax = grammar.required_choice("syntax", {"regex", "lark"});
   const std::string definition = grammar.required_text("definition");
-  const std::string path = grammar.path("definition");
+  if (syntax == "lark" && !holds_lark) return false;
+  try {
+    GrammarBuilder builder;
+    // An expression is checked by itself: text that is none could become one within the anchors.
+    syntax == "lark" ? add_lark(builder, definition) : add_regex(builder, definition);
+  } catch (const GrammarError& error) {
+    throw grammar.error("definition", "{}", error.what());
+  }
   if (syntax == "lark") {
-    if (!holds_lark) return false;
-    check_grammar(path, [&](GrammarBuilder& builder) { add_lark(builder, definition); });
     schema["description"] = "A text by this Lark grammar:\n" + definition;
     tool.input_lark = definition;
   } else {
-    // Checked by itself: text that is not an expression could become one within the anchors.
-    check_grammar(path, [&](GrammarBuilder& builder) { add_regex(builder, definition); });
     schema["pattern"] = fmt::format("^(?:{})$", definition);
   }
   tool.is_strict = true;
@@ -173,12 +166,13 @@ struct ToolReader {
 
 }  // namespace
 
-void OfferedTools::add(const Json& given_list, const std::string& path, const ToolShape& shape,
-                       const ApiContext& context, UnknownFields& unknown) {
+void OfferedTools::add(JsonFields& fields, const ToolShape& shape, const ApiContext& context) {
+  const Json* more = fields.array("tools");
+  if (more == nullptr) return;
   const ToolReader reader{*this, shape, context};
-  reader.check_number(given_list.size());
-  for (size_t i = 0; i < given_list.size(); ++i)
-    reader.add(given_list[i], fmt::format("{}[{}]", path, i), unknown);
+  reader.check_number(more->size());
+  for (size_t i = 0; i < more->size(); ++i)
+    reader.add((*more)[i], fmt::format("{}[{}]", fields.path("tools"), i), fields.unknown());
   reader.check_number(list.size());
 }
 

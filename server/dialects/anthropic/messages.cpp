@@ -25,26 +25,27 @@ bool has_no_text(std::string_view type) {
 /// A reference to a tool says its name. The model sees all tools from the beginning, so that adding one says nothing.
 constexpr std::pair<std::string_view, std::string_view> kBlockTexts[] = {
     {"text", "text"}, {"tool_reference", "tool_name"}, {"tool_addition", ""}};
+constexpr std::string_view kBlocks = "a string or an array of blocks";
 constexpr std::array<std::string_view, 3> kBlockAdvice{"citations", "cache_control", "tool"};
 
-std::string read_blocks(const Json& content, const std::string& path, UnknownFields& unknown) {
-  return read_texts(content, path, kBlockTexts, kBlockAdvice, unknown);
+std::string read_blocks(JsonFields& fields, std::string_view name) {
+  return read_texts(fields, name, kBlockTexts, kBlockAdvice);
 }
 
 /// One conversation: the messages so far, and the functions by the ids of their calls, which templates name with results.
 class MessagesReader {
  public:
-  explicit MessagesReader(UnknownFields& unknown) : unknown_(unknown) {}
-
   void add(JsonFields& fields) {
     const std::string role = fields.required_text("role");
-    const Json& content = fields.required("content", "a string or an array of blocks");
+    const Json& content = fields.required("content", kBlocks);
+    if (role != "system" && !content.is_string() && !content.is_array())
+      throw wrong_value(fields.path("content"), content, kBlocks);
     if (role == "user") {
-      add_user(content, fields.path("content"));
+      add_user(fields, content);
     } else if (role == "assistant") {
-      add_assistant(content, fields.path("content"));
+      add_assistant(fields, content);
     } else if (role == "system") {
-      const std::string text = read_blocks(content, fields.path("content"), unknown_);
+      const std::string text = read_blocks(fields, "content");
       if (!text.empty()) add_text(role, text);
     } else {
       throw wrong_value(fields.path("role"), role, "user or assistant");
@@ -61,20 +62,19 @@ class MessagesReader {
     join_line(messages_.back()["content"].get_ref<std::string&>(), text);
   }
 
-  void add_user(const Json& content, const std::string& path) {
+  void add_user(JsonFields& fields, const Json& content) {
     if (content.is_string()) return add_user_text(content.get<std::string>());
-    if (!content.is_array() || content.empty())
-      throw wrong_value(path, content, "a string or an array of blocks");
-    read_objects(content, path, unknown_, [&](JsonFields& fields) {
-      const std::string type = fields.required_text("type");
-      fields.any("cache_control");
+    if (content.empty()) throw wrong_value(fields.path("content"), content, kBlocks);
+    fields.each("content", [&](JsonFields& block) {
+      const std::string type = block.required_text("type");
+      block.any("cache_control");
       if (type == "text") {
-        add_user_text(fields.required_text("text"));
-        fields.any("citations");
+        add_user_text(block.required_text("text"));
+        block.any("citations");
       } else if (type == "tool_result") {
-        add_result(fields);
+        add_result(block);
       } else {
-        refuse_part(fields.path(), type, "\"text\" or \"tool_result\"");
+        refuse_part(block.path(), type, "\"text\" or \"tool_result\"");
       }
     });
   }
@@ -82,38 +82,36 @@ class MessagesReader {
   /// Templates know no failed results, so the text says so.
   void add_result(JsonFields& fields) {
     const std::string id = fields.required_text("tool_use_id");
-    const Json* content = fields.any("content");
-    std::string text = content == nullptr ? "" : read_blocks(*content, fields.path("content"), unknown_);
+    std::string text = fields.any("content") == nullptr ? "" : read_blocks(fields, "content");
     if (fields.boolean("is_error").value_or(false)) text.insert(0, "Error: ");
     Json message{{"role", "tool"}, {"content", text}, {"tool_call_id", id}};
     if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
     messages_.push_back(std::move(message));
   }
 
-  void add_assistant(const Json& content, const std::string& path) {
+  void add_assistant(JsonFields& fields, const Json& content) {
     if (content.is_string()) return add_text("assistant", content.get<std::string>());
-    if (!content.is_array()) throw wrong_value(path, content, "a string or an array of blocks");
     std::string text;
     std::string reasoning;
     Json calls = Json::array();
-    read_objects(content, path, unknown_, [&](JsonFields& fields) {
-      const std::string type = fields.required_text("type");
-      fields.any("cache_control");
+    fields.each("content", [&](JsonFields& block) {
+      const std::string type = block.required_text("type");
+      block.any("cache_control");
       if (has_no_text(type)) {
-        unknown_.add(fields.path(), type);
-        fields.ignore_rest();
+        block.unknown().add(block.path(), type);
+        block.ignore_rest();
       } else if (type == "text") {
-        join_line(text, fields.required_text("text"));
-        fields.any("citations");
+        join_line(text, block.required_text("text"));
+        block.any("citations");
       } else if (type == "thinking") {
-        join_line(reasoning, fields.required_text("thinking"));
-        fields.any("signature");
+        join_line(reasoning, block.required_text("thinking"));
+        block.any("signature");
       } else if (type == "redacted_thinking") {
-        fields.any("data");  // which nobody here can read
+        block.any("data");  // which nobody here can read
       } else if (type == "tool_use") {
-        calls.push_back(read_call(fields));
+        calls.push_back(read_call(block));
       } else {
-        refuse_part(fields.path(), type, "\"text\", \"thinking\" or \"tool_use\"");
+        refuse_part(block.path(), type, "\"text\", \"thinking\" or \"tool_use\"");
       }
     });
     messages_.push_back(make_assistant_message(text, reasoning, std::move(calls)));
@@ -128,7 +126,6 @@ class MessagesReader {
     return make_call(id, name, input == nullptr ? Json::object() : *input);
   }
 
-  UnknownFields& unknown_;
   Json messages_ = Json::array();
   std::map<std::string, std::string> functions_;
 };
@@ -136,11 +133,9 @@ class MessagesReader {
 /// system and messages for the template: blocks of text joined by line ends, tool_use as calls, tool_result as messages
 /// of the role "tool", thinking as reasoning_content. Neighbouring user messages are joined, as Anthropic's server does.
 Json read_messages_chat(JsonFields& fields) {
-  MessagesReader reader(fields.unknown());
-  if (const Json* system = fields.any("system")) {
-    if (const std::string text = read_blocks(*system, "system", fields.unknown()); !text.empty())
-      reader.add_text("system", text);
-  }
+  MessagesReader reader;
+  const std::string system = fields.any("system") == nullptr ? "" : read_blocks(fields, "system");
+  if (!system.empty()) reader.add_text("system", system);
   fields.each_required("messages", "message", [&](JsonFields& message) { reader.add(message); });
   Json messages = reader.take();
   if (messages.empty()) throw fields.error("messages", "empty, expected at least one with a text");

@@ -97,8 +97,8 @@ constexpr std::array<std::string_view, 2> kOfAnswers{"annotations", "logprobs"};
 /// One conversation: the messages so far, and the functions by the ids of their calls, which templates name with results.
 class InputReader {
  public:
-  InputReader(Json history, OfferedTools& tools, const ApiContext& context, UnknownFields& unknown)
-      : tools_(tools), context_(context), unknown_(unknown), messages_(std::move(history)) {
+  InputReader(Json history, OfferedTools& tools, const ApiContext& context)
+      : tools_(tools), context_(context), messages_(std::move(history)) {
     for (const Json& message : messages_) {
       if (!message.contains("tool_calls")) continue;
       for (const Json& call : message["tool_calls"])
@@ -116,13 +116,12 @@ class InputReader {
   }
 
   void add(JsonFields& fields) {
-    const std::string& path = fields.path();
     const std::optional<std::string> given = fields.text("type");
     const std::string type = given ? *given : fields.any("role") != nullptr ? "message" : "item_reference";
     fields.ignore({"id", "status"});  // of answers
     if (type == "web_search_call" || type == "tool_search_call") {
       // Of another server's tools. The client has no text of them, so a template could show nothing.
-      unknown_.add(path, type);
+      fields.unknown().add(fields.path(), type);
       fields.ignore_rest();
     } else if (type == "message") {
       read_message(fields);
@@ -149,8 +148,7 @@ class InputReader {
  private:
   void read_message(JsonFields& fields) {
     const std::string role = fields.required_choice("role", {"user", "assistant", "system", "developer"});
-    const Json& content = fields.required("content", "a string or an array of parts");
-    const std::string text = read_texts(content, fields.path("content"), kInputTexts, kOfAnswers, unknown_);
+    const std::string text = read_texts(fields, "content", kInputTexts, kOfAnswers);
     fields.any("phase");
     if (role != "assistant") return add_message(role == "developer" ? "system" : role, text);
     add_message(role, text);
@@ -164,8 +162,7 @@ class InputReader {
     const bool has_content = content != nullptr && !content->empty();
     const Json* shown = has_content ? content : summary;
     if (shown == nullptr) return;
-    const std::string path = fields.path(has_content ? "content" : "summary");
-    join_line(thoughts_, read_texts(*shown, path, kThoughts, kOfAnswers, unknown_));
+    join_line(thoughts_, read_texts(fields, has_content ? "content" : "summary", kThoughts, kOfAnswers));
   }
 
   /// A call belongs to the message of the same turn, if there is one. Calls of custom tools have a text instead of arguments.
@@ -182,9 +179,8 @@ class InputReader {
 
   void read_result(JsonFields& fields) {
     const std::string id = fields.required_text("call_id");
-    const Json& output = fields.required("output", "a string or an array of text parts");
     Json message{{"role", "tool"},
-                 {"content", read_texts(output, fields.path("output"), kInputTexts, kOfAnswers, unknown_)},
+                 {"content", read_texts(fields, "output", kInputTexts, kOfAnswers)},
                  {"tool_call_id", id}};
     if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
     messages_.push_back(std::move(message));
@@ -193,7 +189,8 @@ class InputReader {
   /// Tools that appear among the items. Templates have one place for all of them.
   void read_tools(JsonFields& fields) {
     fields.ignore({"role", "call_id", "execution"});  // of searches
-    tools_.add(fields.required_array("tools"), fields.path("tools"), kResponsesTools, context_, unknown_);
+    fields.required_array("tools");
+    tools_.add(fields, kResponsesTools, context_);
   }
 
   void add_thoughts(Json& message) {
@@ -202,7 +199,6 @@ class InputReader {
 
   OfferedTools& tools_;
   const ApiContext& context_;
-  UnknownFields& unknown_;
   Json messages_;
   std::string thoughts_;  ///< that belong to the message or the call that comes next
   std::map<std::string, std::string> functions_;
@@ -212,7 +208,7 @@ class InputReader {
 /// of the assistant (reasoning, message, function_call) become one message. Tools in items are added to
 /// `tools`. Throws ApiError for items that are not text: images, files, calls of the server's tools.
 Json read_responses_input(JsonFields& fields, Json history, OfferedTools& tools, const ApiContext& context) {
-  InputReader reader(std::move(history), tools, context, fields.unknown());
+  InputReader reader(std::move(history), tools, context);
   const Json& input = fields.required("input", "a string or an array of items");
   if (input.is_string()) {
     reader.add_message("user", input.get<std::string>());
@@ -273,7 +269,7 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   kept->store = fields.boolean("store").value_or(true) && context.responses != nullptr;
   ChatPrompt prompt;
   OfferedTools& tools = prompt.tools;
-  if (const Json* list = fields.array("tools")) tools.add(*list, "tools", kResponsesTools, context, unknown);
+  tools.add(fields, kResponsesTools, context);
   const Json given_tools = tools.given;
   Json messages = read_responses_input(fields, read_history(fields, context), tools, context);
   if (kept->store) {
