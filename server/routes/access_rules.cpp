@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <openssl/crypto.h>
 
 #include "kernels/base/error.h"
 
@@ -19,12 +20,7 @@ constexpr std::string_view kBlanks = " \t\r\n\v\f";
 
 /// Compares in a time that depends only on the lengths.
 bool equal_in_constant_time(std::string_view given, std::string_view secret) {
-  unsigned difference = given.size() == secret.size() ? 0 : 1;
-  for (size_t i = 0; i < given.size(); ++i) {
-    difference |=
-        static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(secret[i % secret.size()]);
-  }
-  return difference == 0;
+  return given.size() == secret.size() && CRYPTO_memcmp(given.data(), secret.data(), given.size()) == 0;
 }
 
 std::string_view without_blanks(std::string_view text) {

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include <boost/asio/packaged_task.hpp>
 #include <boost/asio/post.hpp>
 #include <fmt/format.h>
 
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPoll{5};
 
-/// Of a server with several models.
 const std::string& name_of(const PooledModel& model) {
   return model.context.served_model_names.front();
 }
@@ -35,6 +35,7 @@ ModelPool::ModelPool(ModelSet set, const ServerParts& parts)
       std::vector<std::string> names = model.source.context.served_model_names;
       if (names.empty()) names = served_names(parts.options, engine->model());
       model.served = std::make_unique<ServedModel>(std::move(engine), std::move(names), parts);
+      if (set.models.size() == 1) model.source.context = model.served->context();
     }
   }
 }
@@ -64,15 +65,13 @@ size_t ModelPool::find(std::string_view name, std::string_view tag) const {
 }
 
 std::shared_ptr<const ApiContext> ModelPool::context(size_t model, std::vector<ListedModel> listed) const {
-  if (is_single()) return {std::shared_ptr<void>(), &models_.front().served->context()};
   ApiContext context = models_[model].source.context;
   context.listed = std::move(listed);
   return std::make_shared<const ApiContext>(std::move(context));
 }
 
 const std::string& ModelPool::first_name() const {
-  const Model& first = models_.front();
-  return is_single() ? first.served->context().served_model_names.front() : name_of(first.source);
+  return name_of(models_.front().source);
 }
 
 void ModelPool::use(size_t index, std::shared_ptr<HttpExchange> exchange, Use use) {
@@ -225,17 +224,15 @@ void ModelPool::advance_later() {
 /// Does `work` on the pool's thread, then `then` on the I/O thread.
 void ModelPool::change(std::function<void()> work, std::function<void()> then) {
   is_changing_ = true;
-  const auto ended = std::make_shared<std::promise<void>>();
-  change_ = ended->get_future();
-  boost::asio::post(*changes_, [this, ended, work = std::move(work), then = std::move(then)] {
+  std::packaged_task<void()> task([this, work = std::move(work), then = std::move(then)] {
     work();
     parts_.loop.post([this, then] {
       is_changing_ = false;
       then();
       advance();
     });
-    ended->set_value();
   });
+  change_ = boost::asio::post(*changes_, std::move(task));
 }
 
 void ModelPool::load(Model& model) {

@@ -138,7 +138,7 @@ void ServedModel::update_metrics() {
   if (grammars_) grammars = grammars_->counts();
   std::optional<KvEventCounts> kv_events;
   if (parts_.options.kv_events != nullptr) kv_events = parts_.options.kv_events->counts();
-  metrics_.update(status, kv_events ? &*kv_events : nullptr, grammars ? &*grammars : nullptr);
+  metrics_.update(status, kv_events, grammars);
 }
 
 }  // namespace minfer

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,7 @@ void page_event(benchmark::State& state) {
   EngineService service(*engine, {.on_outputs = [] {}, .on_failure = [](const std::string&) {}});
   EventLoop loop;
   ServerLog log(LogFormat::text, LogLevel::off);
-  const Metrics metrics("scripted", engine->options());
+  const Metrics metrics("scripted", engine->options(), std::make_shared<prometheus::Registry>());
   const ProfileSources sources{
       loop, *engine, service, metrics, log, nullptr, state.range(1) != 0 ? kept : none, "scripted"};
   size_t bytes = 0;

@@ -69,10 +69,4 @@ void CustomInput::take_text(char c) {
   }
 }
 
-std::string custom_input(std::string_view arguments, bool whole) {
-  CustomInput input;
-  std::string text = input.push(arguments);
-  return text + input.finish(whole);
-}
-
 }  // namespace minfer

@@ -40,7 +40,4 @@ class CustomInput {
   std::string text_;  ///< not given out yet
 };
 
-/// Extracts the text from whole arguments at once.
-std::string custom_input(std::string_view arguments, bool whole);
-
 }  // namespace minfer

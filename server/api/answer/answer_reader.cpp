@@ -1,6 +1,7 @@
 #include "server/api/answer/answer_reader.h"
 
 #include <algorithm>
+#include <random>
 
 namespace minfer {
 namespace {
@@ -27,6 +28,7 @@ std::string_view name(AnswerEnd end) {
 AnswerReader::AnswerReader(const CompletionRequest& request, const ApiContext& context)
     : one_call_(request.parsing.one_call),
       shows_reasoning_(request.parsing.shows_reasoning),
+      custom_tools_(request.custom_tools),
       reasoning_tokens_(request.parsing.finds_reasoning() ? 0 : -1) {
   if (!request.parsing.enabled) return;
   parser_ = context.make_answer_parser(request.parsing.options);
@@ -48,6 +50,7 @@ void AnswerReader::read(const RequestOutput& output, std::vector<ChatDelta>& del
     if (!end_) keep(std::move(delta), deltas);
   if (!output.finish || end_) return;
   release_text(deltas);
+  end_input(false, deltas);
   if (output.finish == FinishReason::length) {
     end_ = AnswerEnd::length;
   } else if (!output.finish_detail.empty()) {
@@ -79,7 +82,14 @@ void AnswerReader::keep(ChatDelta delta, std::vector<ChatDelta>& deltas) {
   }
   const bool begins = delta.kind == ChatDelta::Kind::call_begin,
              ends = delta.kind == ChatDelta::Kind::call_end;
-  if (begins) ++num_calls_;
+  if (begins) {
+    ++num_calls_;
+    if (custom_tools_.contains(delta.text)) input_.emplace();
+  } else if (ends) {
+    end_input(true, deltas);
+  } else if (input_) {
+    delta.text = input_->push(delta.text);
+  }
   if (begins || ends || !delta.text.empty()) deltas.push_back(std::move(delta));
   if (ends && one_call_) end_ = AnswerEnd::calls;
 }
@@ -91,6 +101,14 @@ void AnswerReader::give_text(std::string text, std::vector<ChatDelta>& deltas) {
 
 void AnswerReader::release_text(std::vector<ChatDelta>& deltas) {
   if (special_) give_text(special_->finish(), deltas);
+}
+
+/// `whole`: the open call has ended; else it was cut.
+void AnswerReader::end_input(bool whole, std::vector<ChatDelta>& deltas) {
+  if (!input_) return;
+  std::string rest = input_->finish(whole);
+  input_.reset();
+  if (!rest.empty()) deltas.push_back({.kind = ChatDelta::Kind::call_arguments, .text = std::move(rest)});
 }
 
 bool AnswerParts::begins_part(const ChatDelta& delta) const {
@@ -108,7 +126,7 @@ void AnswerParts::add(const ChatDelta& delta) {
   AnswerPart& part = parts_.back();
   if (delta.kind == ChatDelta::Kind::call_begin) {
     part.name = delta.text;
-    part.id = ids_.draw(call_prefix_, call_letters_);
+    part.id = draw_id(call_prefix_, call_letters_);
     ++num_calls_;
   } else {
     part.text += delta.text;
@@ -155,12 +173,13 @@ std::string SpecialText::push(std::string_view text) {
   return kept;
 }
 
-std::string IdSource::draw(std::string_view prefix, int length) {
+std::string draw_id(std::string_view prefix, int length) {
+  std::random_device random;
   constexpr std::string_view kLetters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   std::uniform_int_distribution<size_t> place(0, kLetters.size() - 1);
   std::string id(prefix);
   for (int i = 0; i < length; ++i)
-    id += kLetters[place(random_)];
+    id += kLetters[place(random)];
   return id;
 }
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,21 +11,15 @@
 
 #include "engine/request/request.h"
 #include "models/chat/answer/chat_answer_parser.h"
+#include "models/chat/answer/custom_input.h"
 #include "models/tokenizer/tokenizer.h"
 #include "server/api/request/api_context.h"
 #include "server/api/request/completion_request.h"
 
 namespace minfer {
 
-/// Draws unique ids that cannot be guessed. One thread.
-class IdSource {
- public:
-  /// `prefix` and `length` letters and digits.
-  std::string draw(std::string_view prefix, int length = 24);
-
- private:
-  std::random_device random_;
-};
+/// A unique id that cannot be guessed: `prefix`, and `length` letters and digits. Any thread.
+std::string draw_id(std::string_view prefix, int length = 24);
 
 /// Removes control tokens from an answer's text. The parser had to see them, as some formats write their markers with them;
 /// the client must not. It removes only tokens that came, so that the same letters from a person stay elsewhere. One thread.
@@ -61,14 +54,15 @@ std::string_view name(AnswerEnd end);
 struct AnswerPart {
   enum class Kind : uint8_t { reasoning, content, call };
   Kind kind = Kind::content;
-  std::string text = {};  ///< of a call: its arguments
+  std::string text = {};  ///< of a call: its arguments; of a custom tool's call: its input
   std::string name = {};  ///< of a call: the function
   std::string id = {};    ///< of a call
   bool whole = false;     ///< false: the answer was cut in it, or it goes on
 };
 
-/// Reads the outputs of one choice: finds reasoning and calls in its text as the request wants, removes what the client
-/// must not see, and keeps the parts. Without a parser all is content. One thread; the request and the context outlive it.
+/// Reads the outputs of one choice: finds reasoning and calls in its text as the request wants, and removes what the client
+/// must not see. A call of a custom tool has the tool's input instead of arguments. Without a parser all is content. One thread; the
+/// request and the context outlive it.
 class AnswerReader {
  public:
   AnswerReader(const CompletionRequest& request, const ApiContext& context);
@@ -88,10 +82,13 @@ class AnswerReader {
   void keep(ChatDelta delta, std::vector<ChatDelta>& deltas);
   void give_text(std::string text, std::vector<ChatDelta>& deltas);
   void release_text(std::vector<ChatDelta>& deltas);
+  void end_input(bool whole, std::vector<ChatDelta>& deltas);
 
   std::unique_ptr<ChatAnswerParser> parser_;
   const bool one_call_;
   const bool shows_reasoning_;
+  const ToolNames& custom_tools_;
+  std::optional<CustomInput> input_;    ///< of the open call, if it is a custom tool's
   std::optional<SpecialText> special_;  ///< if control tokens are visible to the parser alone
   ChatDelta::Kind text_kind_ = ChatDelta::Kind::content;  ///< of the text that special_ holds back
   std::optional<AnswerEnd> end_;
@@ -124,7 +121,6 @@ class AnswerParts {
   std::string call_prefix_;
   int call_letters_;
   int32_t num_calls_ = 0;
-  IdSource ids_;
 };
 
 /// A choice and the parts read from it.

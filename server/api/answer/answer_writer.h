@@ -52,7 +52,7 @@ std::unique_ptr<AnswerWriter> make_answer(const CompletionRequest& request, cons
 }
 
 /// Writes an answer of one choice, for APIs whose answers are made of parts that begin and end: thoughts, text, calls, one after the
-/// other. Of the functions that an API writes, a stream calls all but body(), and a whole answer calls body() alone. One thread.
+/// other. An API implements the protected functions: a stream calls all of them but body(), a whole answer calls body() alone. One thread.
 class SingleWriter : public AnswerWriter {
  public:
   /// The request and the context outlive it.

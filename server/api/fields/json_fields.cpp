@@ -233,9 +233,11 @@ const Json* JsonFields::object(std::string_view name) {
   return value;
 }
 
-std::optional<JsonFields> JsonFields::inner(std::string_view name) {
+JsonFields* JsonFields::inner(std::string_view name) {
   const Json* value = object(name);
-  return value == nullptr ? std::nullopt : std::optional(JsonFields(*value, path(name), unknown_));
+  if (value == nullptr) return nullptr;
+  const auto known = std::ranges::find(inner_, value, [](const JsonFields& each) { return &each.object_; });
+  return known != inner_.end() ? &*known : &inner_.emplace_back(*value, path(name), unknown_);
 }
 
 const Json& JsonFields::required(std::string_view name, std::string_view expected) {
@@ -262,16 +264,38 @@ const Json& JsonFields::required_array(std::string_view name) {
   return *array(name);
 }
 
-JsonFields JsonFields::required_inner(std::string_view name, std::string_view expected) {
+JsonFields& JsonFields::required_inner(std::string_view name, std::string_view expected) {
   required(name, expected);
   return *inner(name);
 }
 
 void JsonFields::each(std::string_view name, const std::function<void(JsonFields&)>& read) {
-  if (const Json* list = array(name)) read_objects(*list, path(name), unknown_, read);
+  const Json* list = array(name);
+  const std::string list_path = path(name);
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    JsonFields object((*list)[i], fmt::format("{}[{}]", list_path, i), unknown_);
+    read(object);
+    object.report_unknown();
+  }
+}
+
+void JsonFields::each_required(std::string_view name, std::string_view kind,
+                               const std::function<void(JsonFields&)>& read) {
+  if (required_array(name).empty()) throw error(name, "empty, expected at least one {}", kind);
+  each(name, read);
+}
+
+void JsonFields::ignore(std::initializer_list<std::string_view> names) {
+  std::ranges::for_each(names, [this](std::string_view name) { any(name); });
+}
+
+void JsonFields::refuse(std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names)
+    if (is_on(any(name))) throw unsupported(path(name), "not supported by this server");
 }
 
 void JsonFields::report_unknown() const {
+  std::ranges::for_each(inner_, &JsonFields::report_unknown);
   size_t place = 0;
   for (const auto& [member, value] : object_.get_ref<const Json::object_t&>()) {
     const bool counts = unknown_.refuses() || !value.is_null();
@@ -283,13 +307,8 @@ std::string JsonFields::path(std::string_view name) const {
   return full_name(path_, name);
 }
 
-void read_objects(const Json& list, const std::string& path, UnknownFields& unknown,
-                  const std::function<void(JsonFields&)>& read) {
-  for (size_t i = 0; i < list.size(); ++i) {
-    JsonFields object(list[i], fmt::format("{}[{}]", path, i), unknown);
-    read(object);
-    object.report_unknown();
-  }
+bool is_on(const Json* value) {
+  return value != nullptr && *value != false && *value != "" && !(value->is_array() && value->empty());
 }
 
 void UnknownFields::add(std::string_view object_path, std::string_view name) {

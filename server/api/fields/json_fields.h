@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -68,6 +69,8 @@ class JsonFields {
   /// `object` and `unknown` outlive the reader. `path` is the object's own name, empty for the body. Throws if
   /// it is no object.
   JsonFields(const nlohmann::ordered_json& object, std::string path, UnknownFields& unknown);
+  JsonFields(const JsonFields&) = delete;
+  JsonFields& operator=(const JsonFields&) = delete;
 
   /// The member whatever its type, or null.
   const nlohmann::ordered_json* any(std::string_view name);
@@ -77,18 +80,25 @@ class JsonFields {
   std::optional<std::string> text(std::string_view name);
   const nlohmann::ordered_json* array(std::string_view name);
   const nlohmann::ordered_json* object(std::string_view name);
-  /// The reader of a member that is an object, for the caller to end with report_unknown(). Absent: there is none.
-  std::optional<JsonFields> inner(std::string_view name);
+  /// The reader of a member that is an object; this one's report_unknown() reports its unknown members too. Null: there is none.
+  JsonFields* inner(std::string_view name);
   /// The same, for required members. `expected` says what is missing.
   const nlohmann::ordered_json& required(std::string_view name, std::string_view expected);
   std::string required_text(std::string_view name);
   /// One of `values`.
   std::string required_choice(std::string_view name, std::initializer_list<std::string_view> values);
   const nlohmann::ordered_json& required_array(std::string_view name);
-  JsonFields required_inner(std::string_view name, std::string_view expected = "an object");
+  JsonFields& required_inner(std::string_view name, std::string_view expected = "an object");
 
   /// Calls `read` with the reader of each object of a member that is a list, then reports the object's unknown members. Absent: none.
   void each(std::string_view name, const std::function<void(JsonFields& object)>& read);
+  /// The same for a required list of at least one object; `kind` names one ("message").
+  void each_required(std::string_view name, std::string_view kind,
+                     const std::function<void(JsonFields& object)>& read);
+  /// Takes members that have no effect here as asked for.
+  void ignore(std::initializer_list<std::string_view> names);
+  /// Refuses those of these members that ask for something: all values but null, false, "" and [] do.
+  void refuse(std::initializer_list<std::string_view> names);
 
   /// Adds the members that were not asked for to unknown(), which may throw. null means absent, except where unknown members are refused.
   void report_unknown() const;
@@ -111,11 +121,11 @@ class JsonFields {
   std::string path_;
   UnknownFields& unknown_;
   std::vector<bool> asked_;  ///< by place of the member
+  std::list<JsonFields> inner_;
 };
 
-/// Calls `read` with the reader of each object of the list whose full name is `path`, then reports the object's unknown members.
-void read_objects(const nlohmann::ordered_json& list, const std::string& path, UnknownFields& unknown,
-                  const std::function<void(JsonFields& object)>& read);
+/// False for values that ask for nothing: null, false, "" and [].
+bool is_on(const nlohmann::ordered_json* value);
 
 // One value by itself; `path` is its full name.
 int64_t read_integer(const nlohmann::ordered_json& value, const std::string& path, int64_t low, int64_t high);

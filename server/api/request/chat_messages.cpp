@@ -11,14 +11,16 @@
 namespace minfer {
 namespace {
 
+constexpr std::string_view kTextOrParts = "a string or an array of text parts";
 constexpr std::pair<std::string_view, std::string_view> kChatTexts[] = {{"text", "text"}};
 
 /// null stays null: the content is in tool calls. So does the assistant's list without parts, which some clients send instead.
-Json read_content(const Json* content, const std::string& path, bool of_assistant, UnknownFields& unknown) {
+Json read_content(JsonFields& fields, bool of_assistant) {
+  const Json* content = fields.any("content");
   const bool is_empty = content != nullptr && content->is_array() && content->empty();
   if (content == nullptr || (of_assistant && is_empty)) return nullptr;
-  if (is_empty) throw wrong_value(path, *content, "a string or an array of text parts");
-  return read_texts(*content, path, kChatTexts, {}, unknown);
+  if (is_empty) throw wrong_value(fields.path("content"), *content, kTextOrParts);
+  return read_texts(fields, "content", kChatTexts);
 }
 
 /// `index`, which streamed answers have, has no effect here: the list's order counts.
@@ -28,12 +30,11 @@ Json read_tool_call(JsonFields& fields) {
   const std::string type = fields.text("type").value_or("function");
   if (type != "function" && type != "custom")
     throw wrong_value(fields.path("type"), type, "\"function\" or \"custom\"");
-  JsonFields called = fields.required_inner(type);
+  JsonFields& called = fields.required_inner(type);
   const std::string name = called.required_text("name");
   Json arguments = type == "custom" ? Json{{kCustomInput, called.required_text("input")}}
                                     : read_arguments(called.required_text("arguments"));
   fields.any("index");
-  called.report_unknown();
   return make_call(id, name, std::move(arguments));
 }
 
@@ -54,8 +55,7 @@ Json read_message(JsonFields& fields) {
       fields.required_choice("role", {"system", "developer", "user", "assistant", "tool"});
   Json message = Json::object();
   message["role"] = role == "developer" ? "system" : role;
-  message["content"] =
-      read_content(fields.any("content"), fields.path("content"), role == "assistant", fields.unknown());
+  message["content"] = read_content(fields, role == "assistant");
   if (const Json* name = fields.any("name"); name != nullptr && name->is_string()) message["name"] = *name;
   fields.any("type");
   if (role == "assistant") read_assistant(fields, message);
@@ -72,23 +72,24 @@ Json read_message(JsonFields& fields) {
 
 }  // namespace
 
-void append_line(std::string& text, std::string_view more) {
+void join_line(std::string& text, std::string_view more) {
   if (!text.empty()) text += '\n';
   text += more;
 }
 
-std::string read_texts(const Json& value, const std::string& path, TextParts types,
-                       std::span<const std::string_view> advice, UnknownFields& unknown) {
+std::string read_texts(JsonFields& fields, std::string_view name, TextParts types,
+                       std::span<const std::string_view> advice) {
+  const Json& value = fields.required(name, kTextOrParts);
   if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) throw wrong_value(path, value, "a string or an array of text parts");
+  if (!value.is_array()) throw wrong_value(fields.path(name), value, kTextOrParts);
   std::string text;
-  read_objects(value, path, unknown, [&](JsonFields& fields) {
-    const std::string type = fields.required_text("type");
+  fields.each(name, [&](JsonFields& part) {
+    const std::string type = part.required_text("type");
     const auto known = std::ranges::find(types, type, [](const auto& each) { return each.first; });
-    if (known == types.end()) refuse_part(fields.path(), type, fmt::format("\"{}\"", types.front().first));
-    if (!known->second.empty()) append_line(text, fields.required_text(known->second));
-    for (const std::string_view name : advice)
-      fields.any(name);
+    if (known == types.end()) refuse_part(part.path(), type, fmt::format("\"{}\"", types.front().first));
+    if (!known->second.empty()) join_line(text, part.required_text(known->second));
+    for (const std::string_view member : advice)
+      part.any(member);
   });
   return text;
 }
@@ -105,6 +106,14 @@ Json make_call(std::string_view id, std::string_view name, Json arguments) {
       {"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", std::move(arguments)}}}};
 }
 
+Json make_assistant_message(const std::string& content, const std::string& reasoning, Json calls) {
+  Json message{{"role", "assistant"}, {"content", content}};
+  if (content.empty() && !calls.empty()) message["content"] = nullptr;
+  if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+  if (!calls.empty()) message["tool_calls"] = std::move(calls);
+  return message;
+}
+
 /// Templates write the arguments as JSON themselves: they would quote a string once
 /// more. Text that is not a JSON object (models write such text too) stays as it is.
 Json read_arguments(const std::string& text) {
@@ -117,10 +126,9 @@ Json read_arguments(const std::string& text) {
 }
 
 Json read_messages(JsonFields& fields) {
-  if (fields.required_array("messages").empty())
-    throw fields.error("messages", "empty, expected at least one message");
   Json messages = Json::array();
-  fields.each("messages", [&](JsonFields& message) { messages.push_back(read_message(message)); });
+  fields.each_required("messages", "message",
+                       [&](JsonFields& message) { messages.push_back(read_message(message)); });
   return messages;
 }
 

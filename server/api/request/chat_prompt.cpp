@@ -109,9 +109,10 @@ std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
   if (!name && shown_name && type == "custom")
     throw fields.error("name", "missing, expected the tool's name");
   if (!name) {
-    const std::string_view expected =
-        type == "custom" ? "an object with the tool's name" : "an object with the function's name";
-    name = fields.required_inner(type, expected).required_text("name");
+    const std::string_view kind = type == "custom" ? "tool" : type;
+    JsonFields& inner = fields.required_inner(type, fmt::format("an object with the {}'s name", kind));
+    name = inner.required_text("name");
+    inner.ignore_rest();
   }
   const std::string space = fields.text("namespace").value_or("");
   return shown_name ? shown_name(space, *name) : *name;
@@ -119,8 +120,8 @@ std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
 
 /// {"type":"allowed_tools","allowed_tools":{"mode","tools"}} or {"type":"allowed_tools","mode","tools"}.
 ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
-  std::optional<JsonFields> inner = choice.inner("allowed_tools");
-  JsonFields& fields = inner ? *inner : choice;
+  JsonFields* inner = choice.inner("allowed_tools");
+  JsonFields& fields = inner != nullptr ? *inner : choice;
   ToolChoice made;
   const std::string mode = fields.required_text("mode");
   if (mode == "required") {
@@ -128,10 +129,8 @@ ToolChoice read_allowed_tools(JsonFields& choice, const ShownName& shown_name) {
   } else if (mode != "auto") {
     throw wrong_value(fields.path("mode"), Json(mode), "\"auto\" or \"required\"");
   }
-  if (fields.required_array("tools").empty())
-    throw fields.error("tools", "empty, expected at least one tool");
-  fields.each("tools", [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
-  if (inner) inner->report_unknown();
+  fields.each_required("tools", "tool",
+                       [&](JsonFields& tool) { made.names.push_back(read_tool_name(tool, shown_name)); });
   return made;
 }
 
@@ -217,12 +216,9 @@ ToolChoice read_tool_choice(JsonFields& fields, const ShownName& shown_name) {
   if (!found->is_object())
     throw wrong_value("tool_choice", *found,
                       "\"auto\", \"none\", \"required\" or an object that names a function or allowed tools");
-  JsonFields choice(*found, "tool_choice", fields.unknown());
-  ToolChoice made = choice.text("type") == "allowed_tools"
-                        ? read_allowed_tools(choice, shown_name)
-                        : ToolChoice{ToolChoice::Kind::named, {read_tool_name(choice, shown_name)}};
-  choice.report_unknown();
-  return made;
+  JsonFields& choice = *fields.inner("tool_choice");
+  if (choice.text("type") == "allowed_tools") return read_allowed_tools(choice, shown_name);
+  return {ToolChoice::Kind::named, {read_tool_name(choice, shown_name)}};
 }
 
 void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std::string& field) {
@@ -238,8 +234,7 @@ void set_reasoning_effort(ChatPrompt& prompt, std::string_view effort, const std
 }
 
 void read_tools(JsonFields& fields, const ToolShape& shape, const ApiContext& context, ChatPrompt& prompt) {
-  if (const Json* tools = fields.array("tools"))
-    prompt.tools.add(*tools, "tools", shape, context, fields.unknown());
+  prompt.tools.add(fields, shape, context);
   show_tools(prompt);
 }
 

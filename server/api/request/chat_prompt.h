@@ -17,7 +17,7 @@ namespace minfer {
 
 /// A conversation as the chat template sees it, checked but not rendered.
 struct ChatPrompt {
-  nlohmann::ordered_json variables;  ///< see ApiContext::render_chat
+  nlohmann::ordered_json variables{{"add_generation_prompt", true}};  ///< see ApiContext::render_chat
   /// Template variables that the request sets by fields of other names, with the names of these fields.
   std::vector<std::pair<std::string, std::string>> set_by = {};
   std::string continued_text;  ///< the last message's, if the answer goes on with it; else empty
@@ -68,13 +68,14 @@ void set_chat_prompt(CompletionRequest& request, const ChatPrompt& prompt, const
 nlohmann::ordered_json read_messages(JsonFields& fields);
 
 /// Adds a line; the first text has no line end in front.
-void append_line(std::string& text, std::string_view more);
+void join_line(std::string& text, std::string_view more);
 
 /// The types of parts that a text may consist of, each with the member that holds its text (empty: it has none).
 using TextParts = std::span<const std::pair<std::string_view, std::string_view>>;
-/// A string, or the texts of parts, joined by line ends. Members named in `advice` have no effect. Throws ApiError for anything else.
-std::string read_texts(const nlohmann::ordered_json& value, const std::string& path, TextParts types,
-                       std::span<const std::string_view> advice, UnknownFields& unknown);
+/// A required member: a string, or the texts of parts, joined by line ends. Parts' members that are named in `advice` have no effect.
+/// Throws ApiError for anything else.
+std::string read_texts(JsonFields& fields, std::string_view name, TextParts types,
+                       std::span<const std::string_view> advice = {});
 /// Refuses a part of a type that is no text; `expected`: the types that are.
 [[noreturn]] void refuse_part(const std::string& path, std::string_view type, std::string_view expected);
 
@@ -82,6 +83,10 @@ std::string read_texts(const nlohmann::ordered_json& value, const std::string& p
 nlohmann::ordered_json make_call(std::string_view id, std::string_view name,
                                  nlohmann::ordered_json arguments);
 
+/// A message of the assistant as templates know it. Thoughts and calls (a list) are members if there are some; then the text may be
+/// null.
+nlohmann::ordered_json make_assistant_message(const std::string& content, const std::string& reasoning,
+                                              nlohmann::ordered_json calls);
 /// Arguments of a call for the template: an object, if the text is one.
 nlohmann::ordered_json read_arguments(const std::string& text);
 

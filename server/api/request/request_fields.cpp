@@ -1,7 +1,6 @@
 #include "server/api/request/request_fields.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <utility>
 
@@ -26,19 +25,17 @@ constexpr int32_t kWholeAnswerInterval = 64;
 ///   prediction                           a text likely to come, for speed
 ///   reasoning_effort, verbosity          how much to write; chats give the former to their template
 ///   parallel_tool_calls                  whether several tools may be called at once; chats heed it
-constexpr std::array<std::string_view, 10> kAdvice{
-    "user",       "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store", "metadata",
-    "prediction", "reasoning_effort",  "verbosity",        "parallel_tool_calls"};
+void ignore_advice(JsonFields& fields) {
+  fields.ignore({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "store",
+                 "metadata", "prediction", "reasoning_effort", "verbosity", "parallel_tool_calls"});
+}
 
 /// Fields that other servers (OpenAI's or others') know, that would change the answer, and that this server cannot honour.
-/// The first one: of chats alone.
-constexpr auto kUnsupported =
-    std::to_array<std::string_view>({"suffix", "audio", "functions", "function_call", "web_search_options",
-                                     "documents", "prompt_embeds", "truncate_prompt_tokens", "bad_words",
-                                     "allowed_token_ids", "use_beam_search", "logits_processors", "images"});
-
 void refuse_unsupported(JsonFields& fields, const CompletionRequest& request) {
-  refuse_fields(fields, std::span(kUnsupported).subspan(request.dialect->is_chat ? 0 : 1));
+  if (request.dialect->is_chat) fields.refuse({"suffix"});
+  fields.refuse({"audio", "functions", "function_call", "web_search_options", "documents", "prompt_embeds",
+                 "truncate_prompt_tokens", "bad_words", "allowed_token_ids", "use_beam_search",
+                 "logits_processors", "images"});
   const std::optional<int64_t> best_of = fields.integer("best_of", 1, INT32_MAX);
   if (best_of && *best_of != request.n)
     throw unsupported("best_of", "{}, only n = {} is supported", *best_of, request.n);
@@ -65,8 +62,8 @@ std::string read_cache_salt(JsonFields& fields) {
 }
 
 void read_stream_options(JsonFields& fields, CompletionRequest& request) {
-  std::optional<JsonFields> options = fields.inner("stream_options");
-  if (!options) return;
+  JsonFields* options = fields.inner("stream_options");
+  if (options == nullptr) return;
   if (!request.stream) throw fields.error("stream_options", "only allowed when stream is true");
   request.include_usage = options->boolean("include_usage").value_or(false);
   request.continuous_usage = options->boolean("continuous_usage_stats").value_or(false);
@@ -74,7 +71,6 @@ void read_stream_options(JsonFields& fields, CompletionRequest& request) {
     throw options->error("continuous_usage_stats", "only allowed when include_usage is true");
   if (options->boolean("include_obfuscation").value_or(false))
     throw unsupported("stream_options.include_obfuscation", "padding of events is not supported");
-  options->report_unknown();
 }
 
 void check_fits(const CompletionRequest& request, int64_t max_model_len, std::optional<int64_t> max_tokens) {
@@ -138,10 +134,8 @@ void take_flag(JsonFields& fields, const char* name, bool& into) {
 /// A token id as the name of a JSON member: digits alone, without leading zeros.
 TokenId read_bias_token(const std::string& path, const std::string& name, int32_t vocab_size) {
   TokenId token = -1;
-  const char* end = name.data() + name.size();
-  const auto [stop, failed] = std::from_chars(name.data(), end, token);
-  const bool canonical = failed == std::errc{} && stop == end && std::to_string(token) == name;
-  if (!canonical || token < 0 || token >= vocab_size)
+  std::from_chars(name.data(), name.data() + name.size(), token);
+  if (std::to_string(token) != name || token < 0 || token >= vocab_size)
     throw bad_request(path, "\"{}\", expected a token id from 0 to {}", printable(name, 60), vocab_size - 1);
   return token;
 }
@@ -287,6 +281,12 @@ RequestBody::RequestBody(const Dialect& dialect, std::string_view body, const Ap
   read_streaming(fields, context, request);
 }
 
+void RequestBody::end_fields() {
+  options.report_unknown();
+  fields.report_unknown();
+  request.ignored_fields = unknown.names();
+}
+
 std::string read_model(JsonFields& fields, const ApiContext& context, std::string_view tag) {
   const std::vector<std::string>& served = context.served_model_names;
   std::string model = fields.text("model").value_or(served.front());
@@ -309,15 +309,6 @@ std::string named_model(std::string_view body) try {
   return {};
 }
 
-bool is_on(const Json* value) {
-  return value != nullptr && *value != false && *value != "" && !(value->is_array() && value->empty());
-}
-
-void refuse_fields(JsonFields& fields, std::span<const std::string_view> names) {
-  for (const std::string_view name : names)
-    if (is_on(fields.any(name))) throw unsupported(fields.path(name), "not supported by this server");
-}
-
 std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least) {
   const std::optional<int64_t> older = fields.integer("max_tokens", least, INT32_MAX);
   const std::optional<int64_t> newer = fields.integer("max_completion_tokens", least, INT32_MAX);
@@ -331,8 +322,7 @@ void read_common(JsonFields& fields, const ApiContext& context, CompletionReques
   request.priority = read_priority(fields, context);
   request.cache_salt = read_cache_salt(fields);
   refuse_unsupported(fields, request);
-  for (const std::string_view name : kAdvice)
-    fields.any(name);
+  ignore_advice(fields);
   const Json* tier = fields.any("service_tier");
   request.service_tier = tier != nullptr && tier->is_string();
 }
@@ -346,6 +336,18 @@ void check_text_length(std::string_view field, size_t bytes, const ApiContext& c
       field, fmt::format("This model's maximum context length is {} tokens. However, your {} has {} bytes, "
                          "which cannot fit. Please reduce its length.",
                          context.max_model_len, field, bytes));
+}
+
+std::vector<TokenId> tokenise_text(const std::string& text, const std::string& suffix,
+                                   const std::string& field, const ApiContext& context, bool add_special) {
+  check_text_length("suffix", suffix.size(), context);
+  check_text_length(field, text.size(), context);
+  const Tokenizer& tokenizer = *context.tokenizer;
+  if (!suffix.empty())
+    return tokenizer.encode_parts(gap_parts(text, suffix, tokenizer, "suffix"), add_special);
+  std::vector<TokenId> ids = tokenizer.encode(text, {.add_special = add_special, .parse_special = true});
+  if (ids.empty()) throw bad_request(field, "the prompt has no tokens");
+  return ids;
 }
 
 void settle_lengths(CompletionRequest& request, const ApiContext& context, std::optional<int64_t> max_tokens,

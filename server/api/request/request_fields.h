@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +16,8 @@ namespace minfer {
 /// them. Throws ApiError for a wrong field.
 struct RequestBody {
   RequestBody(const Dialect& dialect, std::string_view body, const ApiContext& context);
-  RequestBody(const RequestBody&) = delete;
-  RequestBody& operator=(const RequestBody&) = delete;
+  /// Ends the reading of fields: reports those that nobody has asked for.
+  void end_fields();
 
   const nlohmann::ordered_json root;
   UnknownFields unknown;
@@ -37,11 +36,6 @@ std::string read_model(JsonFields& fields, const ApiContext& context, std::strin
 /// malformed, which its parser then says.
 std::string named_model(std::string_view body);
 
-/// False for values that ask for nothing: null, false, "" and [].
-bool is_on(const nlohmann::ordered_json* value);
-/// Refuses the fields of these names that ask for something.
-void refuse_fields(JsonFields& fields, std::span<const std::string_view> names);
-
 /// max_tokens or, the same number under its newer name, max_completion_tokens.
 std::optional<int64_t> read_max_tokens(JsonFields& fields, int64_t least);
 
@@ -59,6 +53,10 @@ std::vector<TokenId> read_token_ids(const nlohmann::ordered_json& list, const st
 
 /// Throws context_length_exceeded if a text is too long however it is tokenised. Saves tokenising it, which may take seconds.
 void check_text_length(std::string_view field, size_t bytes, const ApiContext& context);
+
+/// The tokens of a prompt that is a text, or with a suffix those of gap_parts(). Throws ApiError (400) for `field` if there are none.
+std::vector<TokenId> tokenise_text(const std::string& text, const std::string& suffix,
+                                   const std::string& field, const ApiContext& context, bool add_special);
 
 /// Sets max_tokens and min_tokens once the prompts are known. Throws context_length_exceeded if a prompt and the tokens asked
 /// for (one, if none were asked for) do not fit. Nothing asked for: `otherwise`, or what the context leaves if that is less.

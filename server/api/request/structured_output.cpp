@@ -31,12 +31,14 @@ class OneOutput {
         [schema, style](GrammarBuilder& builder) { return add_json_schema(builder, schema, style); });
   }
 
-  /// A schema, or the text of one.
-  void set_schema_or_text(const std::string& field, const Json& value, JsonStyle style) {
-    if (!value.is_string()) return set_schema(field, value, style);
-    const Json schema = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
-    if (schema.is_discarded()) throw bad_request(field, "not JSON, expected a JSON schema");
-    set_schema(field, schema, style);
+  /// From a field, if it is there: a schema, or the text of one.
+  void read_schema(JsonFields& fields, std::string_view name, JsonStyle style) {
+    const Json* value = fields.any(name);
+    if (value == nullptr) return;
+    if (!value->is_string()) return set_schema(fields.path(name), *value, style);
+    const Json schema = Json::parse(value->get_ref<const std::string&>(), nullptr, false);
+    if (schema.is_discarded()) throw fields.error(name, "not JSON, expected a JSON schema");
+    set_schema(fields.path(name), schema, style);
   }
 
   void set_json_object(std::string field, JsonStyle style) {
@@ -44,27 +46,30 @@ class OneOutput {
         [style](GrammarBuilder& builder) { return add_json_object(builder, style); });
   }
 
-  void set_regex(std::string field, std::string pattern) {
-    std::string key = "regex " + pattern;
-    set(std::move(field), std::move(key),
-        [pattern = std::move(pattern)](GrammarBuilder& builder) { return add_regex(builder, pattern); });
+  void read_regex(JsonFields& fields, std::string_view name) {
+    const std::optional<std::string> pattern = fields.text(name);
+    if (!pattern) return;
+    set(fields.path(name), "regex " + *pattern,
+        [pattern](GrammarBuilder& builder) { return add_regex(builder, *pattern); });
   }
-
   /// Either GBNF, each of whose rules has a ::=, or Lark.
-  void set_grammar(std::string field, std::string text) {
-    const bool is_gbnf = text.find("::=") != std::string::npos;
-    std::string key = (is_gbnf ? "gbnf " : "lark ") + text;
-    set(std::move(field), std::move(key), [text = std::move(text), is_gbnf](GrammarBuilder& builder) {
-      return is_gbnf ? add_gbnf(builder, text) : add_lark(builder, text);
+  void read_grammar(JsonFields& fields, std::string_view name) {
+    const std::optional<std::string> text = fields.text(name);
+    if (!text) return;
+    const bool is_gbnf = text->find("::=") != std::string::npos;
+    set(fields.path(name), (is_gbnf ? "gbnf " : "lark ") + *text, [text, is_gbnf](GrammarBuilder& builder) {
+      return is_gbnf ? add_gbnf(builder, *text) : add_lark(builder, *text);
     });
   }
-
-  void set_choices(const std::string& field, const Json& list) {
+  void read_choices(JsonFields& fields, std::string_view name) {
+    const Json* list = fields.array(name);
+    if (list == nullptr) return;
+    const std::string field = fields.path(name);
     std::vector<std::string> choices;
-    for (size_t i = 0; i < list.size(); ++i)
-      choices.push_back(read_text(list[i], fmt::format("{}[{}]", field, i)));
+    for (size_t i = 0; i < list->size(); ++i)
+      choices.push_back(read_text((*list)[i], fmt::format("{}[{}]", field, i)));
     if (choices.empty()) throw bad_request(field, "empty, expected at least one text");
-    set(field, "choices " + list.dump(),
+    set(field, "choices " + list->dump(),
         [choices = std::move(choices)](GrammarBuilder& builder) { return add_choices(builder, choices); });
   }
 
@@ -78,8 +83,8 @@ class OneOutput {
 /// An object with a type and, of json_schema, a schema. `is_wide`: OpenAI's response_format, where the schema stands in a member
 /// `json_schema`, with llama-server's additions: `schema` of json_object, and grammars.
 void read_format(JsonFields& fields, std::string_view name, bool is_wide, OneOutput& output) {
-  std::optional<JsonFields> found = fields.inner(name);
-  if (!found) return;
+  JsonFields* const found = fields.inner(name);
+  if (found == nullptr) return;
   JsonFields& format = *found;
   const std::string type = format.required_text("type");
   if (type == "json_object") {
@@ -87,58 +92,49 @@ void read_format(JsonFields& fields, std::string_view name, bool is_wide, OneOut
     schema != nullptr ? output.set_schema(format.path("schema"), *schema, JsonStyle::free)
                       : output.set_json_object(format.path(), JsonStyle::free);
   } else if (type == "json_schema") {
-    std::optional<JsonFields> inner;
-    if (is_wide) inner.emplace(format.required_inner("json_schema", "an object with the schema"));
-    JsonFields& named = inner ? *inner : format;
+    JsonFields& named = is_wide ? format.required_inner("json_schema", "an object with the schema") : format;
     named.text("name");
     named.text("description");
     named.boolean("strict");  // the answer is held to the schema either way
     output.set_schema(named.path("schema"), named.required("schema", "a JSON schema"), JsonStyle::free);
-    if (inner) inner->report_unknown();
   } else if (is_wide && type == "grammar") {
-    output.set_grammar(format.path("grammar"), format.required_text("grammar"));
+    format.required("grammar", "a string");
+    output.read_grammar(format, "grammar");
   } else if (type != "text") {
     throw unsupported(format.path("type"), "\"{}\", expected text, json_object{}", type,
                       is_wide ? ", json_schema or grammar" : " or json_schema");
   }
-  format.report_unknown();
 }
 
 /// vLLM's object.
 void read_structured_outputs(JsonFields& fields, OneOutput& output) {
-  std::optional<JsonFields> found = fields.inner("structured_outputs");
-  if (!found) return;
+  JsonFields* const found = fields.inner("structured_outputs");
+  if (found == nullptr) return;
   JsonFields& parts = *found;
   const bool compact = parts.boolean("disable_any_whitespace").value_or(false);
   const JsonStyle style = compact ? JsonStyle::compact : JsonStyle::free;
-  if (const Json* schema = parts.any("json")) output.set_schema_or_text(parts.path("json"), *schema, style);
+  output.read_schema(parts, "json", style);
   if (parts.boolean("json_object").value_or(false)) output.set_json_object(parts.path("json_object"), style);
-  if (auto pattern = parts.text("regex")) output.set_regex(parts.path("regex"), std::move(*pattern));
-  if (auto grammar = parts.text("grammar")) output.set_grammar(parts.path("grammar"), std::move(*grammar));
-  if (const Json* choices = parts.array("choice")) output.set_choices(parts.path("choice"), *choices);
+  output.read_regex(parts, "regex");
+  output.read_grammar(parts, "grammar");
+  output.read_choices(parts, "choice");
   for (const char* name : {"structural_tag", "whitespace_pattern", "disable_additional_properties"}) {
     const Json* value = parts.any(name);
     if (value != nullptr && *value != false) throw unsupported(parts.path(name), "not supported");
   }
   parts.boolean("disable_fallback");  // there is no other engine to fall back to
-  parts.report_unknown();
 }
 
 /// vLLM's older fields, llama-server's and SGLang's. An empty grammar asks for nothing: llama.cpp's page sends one.
 void read_single_fields(JsonFields& fields, OneOutput& output) {
-  if (const Json* schema = fields.any("guided_json"))
-    output.set_schema_or_text(fields.path("guided_json"), *schema, JsonStyle::free);
-  if (const Json* schema = fields.any("json_schema"))
-    output.set_schema_or_text(fields.path("json_schema"), *schema, JsonStyle::free);
-  for (const char* name : {"guided_regex", "regex"}) {
-    if (auto pattern = fields.text(name)) output.set_regex(fields.path(name), std::move(*pattern));
-  }
-  for (const char* name : {"guided_grammar", "grammar", "ebnf"}) {
-    auto text = fields.text(name);
-    if (text && !text->empty()) output.set_grammar(fields.path(name), std::move(*text));
-  }
-  if (const Json* choices = fields.array("guided_choice"))
-    output.set_choices(fields.path("guided_choice"), *choices);
+  for (const char* name : {"guided_json", "json_schema"})
+    output.read_schema(fields, name, JsonStyle::free);
+  for (const char* name : {"guided_regex", "regex"})
+    output.read_regex(fields, name);
+  for (const char* name : {"guided_grammar", "grammar", "ebnf"})
+    if (const Json* text = fields.any(name); text != nullptr && *text != "")
+      output.read_grammar(fields, name);
+  output.read_choices(fields, "guided_choice");
   fields.text("guided_decoding_backend");  // there is one
   if (fields.any("guided_whitespace_pattern") != nullptr)
     throw unsupported("guided_whitespace_pattern", "not supported");

@@ -1,7 +1,6 @@
 #include "server/api/request/tools.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 #include <variant>
 
@@ -27,29 +26,22 @@ bool is_function_name(const std::string& name) {
   });
 }
 
-template <class Add>
-void check_grammar(const std::string& path, const Add& add) {
-  try {
-    GrammarBuilder builder;
-    add(builder);
-  } catch (const GrammarError& error) {
-    throw bad_request(path, "{}", error.what());
-  }
-}
-
 /// Reads the tool's grammar into `schema` and `tool`. Returns false if the grammar cannot be held.
 bool read_grammar(JsonFields& grammar, bool holds_lark, Json& schema, OfferedTool& tool) {
   const std::string syntax = grammar.required_choice("syntax", {"regex", "lark"});
   const std::string definition = grammar.required_text("definition");
-  const std::string path = grammar.path("definition");
+  if (syntax == "lark" && !holds_lark) return false;
+  try {
+    GrammarBuilder builder;
+    // An expression is checked by itself: text that is none could become one within the anchors.
+    syntax == "lark" ? add_lark(builder, definition) : add_regex(builder, definition);
+  } catch (const GrammarError& error) {
+    throw grammar.error("definition", "{}", error.what());
+  }
   if (syntax == "lark") {
-    if (!holds_lark) return false;
-    check_grammar(path, [&](GrammarBuilder& builder) { add_lark(builder, definition); });
     schema["description"] = "A text by this Lark grammar:\n" + definition;
     tool.input_lark = definition;
   } else {
-    // Checked by itself: text that is not an expression could become one within the anchors.
-    check_grammar(path, [&](GrammarBuilder& builder) { add_regex(builder, definition); });
     schema["pattern"] = fmt::format("^(?:{})$", definition);
   }
   tool.is_strict = true;
@@ -74,14 +66,11 @@ bool can_hold_lark(const ApiContext& context) {
 /// be read.
 bool read_custom_tool(JsonFields& tool, bool holds_lark, OfferedTool& made) {
   Json schema{{"type", "string"}};
-  if (std::optional<JsonFields> format = tool.inner("format")) {
-    if (format->required_choice("type", {"text", "grammar"}) == "grammar") {
-      std::optional<JsonFields> inner = format->inner("grammar");
-      const bool is_held = read_grammar(inner ? *inner : *format, holds_lark, schema, made);
-      if (inner) inner->report_unknown();
-      if (!is_held) return tool.unknown().add(format->path(), "lark"), false;
-    }
-    format->report_unknown();
+  JsonFields* const format = tool.inner("format");
+  if (format != nullptr && format->required_choice("type", {"text", "grammar"}) == "grammar") {
+    JsonFields* const inner = format->inner("grammar");
+    if (!read_grammar(inner != nullptr ? *inner : *format, holds_lark, schema, made))
+      return tool.unknown().add(format->path(), "lark"), false;
   }
   made.function["parameters"] = {{"type", "object"},
                                  {"properties", {{kCustomInput, schema}}},
@@ -137,10 +126,9 @@ struct ToolReader {
       throw unsupported(outer.path("type"), "{}, only \"function\" or \"custom\" is supported",
                         describe(Json(type)));
     }
-    if (!shape.is_nested) return add_members(outer, is_function, space);
-    JsonFields inner = outer.required_inner(type);
-    const bool is_offered = add_members(inner, is_function, space);
-    outer.report_unknown();
+    JsonFields& members = shape.is_nested ? outer.required_inner(type) : outer;
+    const bool is_offered = add_members(members, is_function, space);
+    if (is_offered || shape.is_nested) outer.report_unknown();
     return is_offered;
   }
 
@@ -162,7 +150,6 @@ struct ToolReader {
     for (const std::string_view advice : shape.advice)
       fields.any(advice);
     if (!is_function_name(made.name)) throw wrong_value(fields.path("name"), made.name, kFunctionName);
-    fields.report_unknown();
     // An earlier tool of the same names goes.
     const auto same = std::ranges::find(tools.list, made.name, &OfferedTool::name);
     if (same == tools.list.end()) {
@@ -179,12 +166,13 @@ struct ToolReader {
 
 }  // namespace
 
-void OfferedTools::add(const Json& given_list, const std::string& path, const ToolShape& shape,
-                       const ApiContext& context, UnknownFields& unknown) {
+void OfferedTools::add(JsonFields& fields, const ToolShape& shape, const ApiContext& context) {
+  const Json* more = fields.array("tools");
+  if (more == nullptr) return;
   const ToolReader reader{*this, shape, context};
-  reader.check_number(given_list.size());
-  for (size_t i = 0; i < given_list.size(); ++i)
-    reader.add(given_list[i], fmt::format("{}[{}]", path, i), unknown);
+  reader.check_number(more->size());
+  for (size_t i = 0; i < more->size(); ++i)
+    reader.add((*more)[i], fmt::format("{}[{}]", fields.path("tools"), i), fields.unknown());
   reader.check_number(list.size());
 }
 

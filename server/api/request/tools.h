@@ -43,10 +43,9 @@ struct OfferedTools {
   std::vector<OfferedTool> list = {};
   nlohmann::ordered_json given = nlohmann::ordered_json::array();  ///< the same tools, as they came
 
-  /// Adds a list; `path`: its full name. Of two tools with the same names, the later holds. Throws ApiError if a tool and a
+  /// Adds the list `tools`, if there is one. Of two tools with the same names, the later holds. Throws ApiError if a tool and a
   /// namespace's tool would be shown under one name, if a function may not have its name, or if there are too many.
-  void add(const nlohmann::ordered_json& given_list, const std::string& path, const ToolShape& shape,
-           const ApiContext& context, UnknownFields& unknown);
+  void add(JsonFields& fields, const ToolShape& shape, const ApiContext& context);
   /// The name under which the model was shown a tool; `space` is empty or the namespace's name. If the tool is not offered, its
   /// plain name.
   std::string shown_name(std::string_view space, const std::string& name) const;

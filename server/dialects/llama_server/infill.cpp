@@ -113,8 +113,7 @@ CompletionRequest parse_infill_request(std::string_view body, const ApiContext& 
   const int64_t wanted = fields.integer("n_predict", -1, INT32_MAX).value_or(-1);
   if (wanted == 0) throw fields.error("n_predict", "0, expected -1 or at least 1");
   const std::vector<PromptPart> parts = read_gap(fields, context);
-  fields.report_unknown();
-  request.ignored_fields = unknown.names();
+  read.end_fields();
 
   request.prompts.push_back(tokenise_parts(parts, context));
   settle_bound(request, context, wanted == -1 ? std::nullopt : std::optional(wanted));

@@ -5,7 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "models/chat/answer/custom_input.h"
 #include "server/api/answer/answer_writer.h"
 #include "server/dialects/openai/openai.h"
 #include "server/dialects/openai/openai_logprobs.h"
@@ -55,32 +54,21 @@ std::string finish_json(const CompletionRequest& request, const Tokenizer& token
   return text;
 }
 
-/// The members of the delta in a chat's stream for `delta`, which `parts` has taken. None: nothing is written. `input` reads the
-/// inputs of calls of custom tools.
+/// The members of the delta in a chat's stream for `delta`, which `parts` has taken. None: nothing is written.
 void write_delta(JsonText& json, const CompletionRequest& request, const ChatDelta& delta,
-                 const AnswerParts& parts, CustomInput& input) {
-  if (delta.kind == ChatDelta::Kind::content || delta.kind == ChatDelta::Kind::reasoning) {
-    const bool is_content = delta.kind == ChatDelta::Kind::content;
-    json.field(is_content ? "content" : "reasoning_content", delta.text);
-    return;
-  }
+                 const AnswerParts& parts) {
+  using Kind = ChatDelta::Kind;
+  if (delta.kind == Kind::content) return void(json.field("content", delta.text));
+  if (delta.kind == Kind::reasoning) return void(json.field("reasoning_content", delta.text));
+  if (delta.kind == Kind::call_end) return;
   const AnswerPart& call = parts.parts().back();
-  const bool is_custom = request.custom_tools.contains(call.name);
-  const bool begins = delta.kind == ChatDelta::Kind::call_begin;
-  std::string more;
-  if (begins) {
-    input = {};
-  } else if (delta.kind == ChatDelta::Kind::call_arguments) {
-    more = is_custom ? input.push(delta.text) : delta.text;
-  } else if (is_custom) {
-    more = input.finish(call.whole);
-  }
-  if (more.empty() && !begins) return;
+  const bool is_custom = request.custom_tools.contains(call.name), begins = delta.kind == Kind::call_begin;
   const std::string_view type = is_custom ? "custom" : "function";
   json.key("tool_calls").open('[').open('{').field("index", parts.num_calls() - 1);
   if (begins) json.field("id", call.id).field("type", type);
   json.key(type).open('{');
   if (begins) json.field("name", delta.text);
+  const std::string_view more = begins ? std::string_view() : delta.text;
   json.field(is_custom ? "input" : "arguments", more).close('}').close('}').close(']');
 }
 
@@ -98,8 +86,7 @@ void write_message(JsonText& json, const CompletionRequest& request, const Answe
     const bool is_custom = request.custom_tools.contains(part.name);
     const std::string_view type = is_custom ? "custom" : "function";
     json.open('{').field("id", part.id).field("type", type).key(type).open('{').field("name", part.name);
-    is_custom ? json.field("input", custom_input(part.text, part.whole)) : json.field("arguments", part.text);
-    json.close('}').close('}');
+    json.field(is_custom ? "input" : "arguments", part.text).close('}').close('}');
   }
   if (parts.num_calls() > 0) json.close(']');
   json.close('}');
@@ -211,7 +198,6 @@ class OpenAiAnswer final : public AnswerWriter {
   struct Choice {
     std::string text;                      ///< a whole answer's if it is not parsed
     std::unique_ptr<ParsedChoice> parsed;  ///< null: all is content
-    CustomInput input;                     ///< the open call's input, if it is a call of a custom tool
     std::optional<TextOffsets> offsets;    ///< once the first logprobs are written
     std::vector<SampledToken> logprobs;    ///< of a whole answer
     bool started = false;                  ///< a stream: an event has been written
@@ -249,17 +235,12 @@ class OpenAiAnswer final : public AnswerWriter {
     ParsedChoice& parsed = *choice.parsed;
     for (const ChatDelta& delta : deltas) {
       parsed.parts.add(delta);
-      write_delta(delta_json, request_, delta, parsed.parts, choice.input);
+      write_delta(delta_json, request_, delta, parsed.parts);
       if (delta_.empty()) continue;
       append_event(index, delta_, {}, events);
       delta_.clear();
       logprobs_.clear();
     }
-    // The input of a custom tool may hold back a text when the answer is cut within the call.
-    const std::vector<AnswerPart>& parts = parsed.parts.parts();
-    if (!choice.finish.empty() && !parts.empty() && parts.back().kind == AnswerPart::Kind::call &&
-        !parts.back().whole && request_.custom_tools.contains(parts.back().name))
-      write_delta(delta_json, request_, {.kind = ChatDelta::Kind::call_end}, parsed.parts, choice.input);
     if (!choice.finish.empty() || !logprobs_.empty()) append_event(index, delta_, choice.finish, events);
   }
 

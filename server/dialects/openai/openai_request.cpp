@@ -21,9 +21,6 @@ constexpr int32_t kDefaultMaxTokens = 16;  // OpenAI's
 struct RawPrompt {
   const Json* value;
   std::string path;
-
-  /// Null: it is an array of ids.
-  const std::string* text() const { return value->get_ptr<const std::string*>(); }
 };
 
 bool is_id_list(const Json& value) {
@@ -49,36 +46,20 @@ std::vector<RawPrompt> list_prompts(JsonFields& fields, const ApiLimits& limits)
   return prompts;
 }
 
-std::vector<TokenId> tokenise(const RawPrompt& prompt, const ApiContext& context, bool add_special) {
-  const std::string* text = prompt.text();
-  if (text != nullptr) check_text_length(prompt.path, text->size(), context);
-  std::vector<TokenId> ids =
-      text != nullptr ? context.tokenizer->encode(*text, {.add_special = add_special, .parse_special = true})
-                      : read_token_ids(*prompt.value, prompt.path, context.vocab_size);
-  if (ids.empty()) throw bad_request(prompt.path, "the prompt has no tokens");
-  return ids;
-}
-
-/// A prompt and the text behind the gap that the answer must fill.
-std::vector<TokenId> tokenise_gap(const RawPrompt& prompt, const std::string& suffix,
-                                  const ApiContext& context, bool add_special) {
+/// `suffix`: the text behind the gap that the answer must fill; empty: the answer follows the prompt.
+std::vector<TokenId> tokenise(const RawPrompt& prompt, const std::string& suffix, const ApiContext& context,
+                              bool add_special) {
   const Tokenizer& tokenizer = *context.tokenizer;
-  const std::string text = prompt.text() != nullptr ? *prompt.text() : std::string();
-  const std::vector<PromptPart> parts = gap_parts(text, suffix, tokenizer, "suffix");
-  check_text_length("suffix", suffix.size(), context);
-  check_text_length(prompt.path, text.size(), context);
-  if (prompt.text() != nullptr) return tokenizer.encode_parts(parts, add_special);
+  if (const auto* text = prompt.value->get_ptr<const std::string*>())
+    return tokenise_text(*text, suffix, prompt.path, context, add_special);
   std::vector<TokenId> ids = read_token_ids(*prompt.value, prompt.path, context.vocab_size);
+  if (suffix.empty()) return ids;
+  const std::vector<PromptPart> parts = gap_parts({}, suffix, tokenizer, "suffix");
+  check_text_length("suffix", suffix.size(), context);
   ids.insert(ids.begin(), tokenizer.fim_tokens().prefix);
   std::ranges::copy(tokenizer.encode_parts(std::span(parts).subspan(kGapSuffixPart), false),
                     std::back_inserter(ids));
   return ids;
-}
-
-std::string echoed_text(const RawPrompt& prompt, const std::vector<TokenId>& ids, const Tokenizer& tokenizer,
-                        bool with_special) {
-  if (prompt.text() != nullptr) return *prompt.text();
-  return replace_invalid_utf8(tokenizer.decode(ids, with_special));
 }
 
 /// `logprobs` says if logprobs are wanted, `top_logprobs` how many alternatives. -1: none wanted.
@@ -105,19 +86,19 @@ CompletionRequest parse_completion_request(std::string_view body, const ApiConte
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   const std::string suffix = fields.text("suffix").value_or("");
   const std::vector<RawPrompt> prompts = list_prompts(fields, context.limits);
-  fields.report_unknown();
-  request.ignored_fields = unknown.names();
+  read.end_fields();
 
   const int64_t num_choices = static_cast<int64_t>(prompts.size()) * request.n;
   if (num_choices > context.limits.max_choices)
     throw bad_request("n", "{} answers to {} prompts each, expected at most {} in all", request.n,
                       prompts.size(), context.limits.max_choices);
   for (const RawPrompt& prompt : prompts) {
-    request.prompts.push_back(!suffix.empty() ? tokenise_gap(prompt, suffix, context, add_special)
-                                              : tokenise(prompt, context, add_special));
+    request.prompts.push_back(tokenise(prompt, suffix, context, add_special));
     if (!request.echo) continue;
-    request.prompt_texts.push_back(echoed_text(prompt, request.prompts.back(), *context.tokenizer,
-                                               !request.sampling.skip_special_tokens));
+    const bool with_special = !request.sampling.skip_special_tokens;
+    request.prompt_texts.push_back(prompt.value->is_string() ? prompt.value->get<std::string>()
+                                                             : replace_invalid_utf8(context.tokenizer->decode(
+                                                                   request.prompts.back(), with_special)));
   }
   settle_lengths(request, context, max_tokens, min_tokens, kDefaultMaxTokens);
   return std::move(request);
@@ -133,8 +114,7 @@ CompletionRequest parse_chat_request(std::string_view body, const ApiContext& co
   const std::optional<int64_t> max_tokens = read_max_tokens(fields, 1);
   const int64_t min_tokens = fields.integer("min_tokens", 0, INT32_MAX).value_or(0);
   const ChatPrompt prompt = read_chat_prompt(fields, context);
-  fields.report_unknown();
-
+  read.end_fields();
   set_chat_prompt(request, prompt, context, unknown);
   settle_lengths(request, context, max_tokens, min_tokens, INT32_MAX);
   return std::move(request);

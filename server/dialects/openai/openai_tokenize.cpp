@@ -16,7 +16,12 @@
 namespace minfer {
 namespace {
 
-std::vector<TokenId> tokenise_text(JsonFields& fields, const ApiContext& context) {
+std::vector<TokenId> tokenise(JsonFields& fields, const ApiContext& context) {
+  if (fields.any("messages") != nullptr) {
+    const ChatPrompt prompt = read_chat_prompt(fields, context);
+    fields.report_unknown();
+    return tokenise_chat(prompt, context, fields.unknown()).tokens;
+  }
   const std::string text = fields.required_text("prompt");
   check_text_length("prompt", text.size(), context);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
@@ -28,12 +33,6 @@ void check_answer(size_t bytes, const ApiContext& context) {
   if (bytes <= static_cast<size_t>(context.limits.max_answer_bytes)) return;
   throw bad_request({}, "The answer exceeds {} bytes (the server's --max-answer-bytes)",
                     context.limits.max_answer_bytes);
-}
-
-std::vector<TokenId> tokenise_messages(JsonFields& fields, const ApiContext& context) {
-  const ChatPrompt prompt = read_chat_prompt(fields, context);
-  fields.report_unknown();
-  return tokenise_chat(prompt, context, fields.unknown()).tokens;
 }
 
 /// With several models it has a `status`, as of llama-server's router.
@@ -56,8 +55,7 @@ std::string tokenize_response(std::string_view body, const ApiContext& context, 
   JsonFields fields(root, {}, unknown);
   read_model(fields, context);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
-  const std::vector<TokenId> tokens =
-      fields.any("messages") != nullptr ? tokenise_messages(fields, context) : tokenise_text(fields, context);
+  const std::vector<TokenId> tokens = tokenise(fields, context);
   std::string text;
   JsonText json(text);
   json.open('{').field("count", static_cast<int64_t>(tokens.size()));

@@ -32,19 +32,14 @@ Json message_of(const std::vector<AnswerPart>& parts, const ToolNames& custom_to
   Json calls = Json::array();
   for (const AnswerPart& part : parts) {
     if (part.kind == AnswerPart::Kind::call) {
-      calls.push_back(make_call(part.id, part.name,
-                                custom_tools.contains(part.name)
-                                    ? Json{{kCustomInput, custom_input(part.text, part.whole)}}
-                                    : read_arguments(part.text)));
+      calls.push_back(make_call(
+          part.id, part.name,
+          custom_tools.contains(part.name) ? Json{{kCustomInput, part.text}} : read_arguments(part.text)));
     } else {
       (part.kind == AnswerPart::Kind::reasoning ? reasoning : content) += part.text;
     }
   }
-  Json message{{"role", "assistant"}, {"content", content}};
-  if (content.empty() && !calls.empty()) message["content"] = nullptr;
-  if (!reasoning.empty()) message["reasoning_content"] = reasoning;
-  if (!calls.empty()) message["tool_calls"] = std::move(calls);
-  return message;
+  return make_assistant_message(content, reasoning, std::move(calls));
 }
 
 /// The names of a kind of items.
@@ -75,23 +70,27 @@ class ResponsesWriter final : public SingleWriter {
     before_number_.clear();
     begin_event(text_event("delta"), before_number_);
     before_number_ += ",\"sequence_number\":";
-    input_ = {};
     before_text_.clear();
     write_place(before_text_);
     JsonText(before_text_).key("delta");
   }
 
   void add_text(std::string_view text, std::string& events) override {
-    is_custom(parts().back()) ? add_delta(input_.push(text), events) : add_delta(text, events);
+    events += before_number_;
+    JsonText json(events);
+    json.value(number_++);
+    events += before_text_;
+    json.value(text);
+    if (is_message()) events += ",\"logprobs\":[]";
+    events += kEventEnd;
   }
 
   void end_part(std::string& events) override {
     const AnswerPart& part = parts().back();
-    if (is_custom(part)) add_delta(input_.finish(part.whole), events);
     add(text_event("done"), events, [&](JsonText& json) {
       write_place(events);
-      json.field(form_of(part).member, whole_text(part));
-      if (is_call() && !is_custom(part)) json.field("name", function_name(part));
+      json.field(form_of(part).member, part.text);
+      if (&form_of(part) == &kCallForm) json.field("name", function_name(part));
       if (is_message()) events += ",\"logprobs\":[]";
     });
     if (!is_call()) add_content("response.content_part.done", part.text, events);
@@ -154,7 +153,7 @@ class ResponsesWriter final : public SingleWriter {
       json.field("call_id", part.id).field("name", function_name(part));
       const auto spaced = request_.responses->spaces.find(part.name);
       if (spaced != request_.responses->spaces.end()) json.field("namespace", spaced->second.first);
-      json.field(form_of(part).member, begins ? "" : whole_text(part));
+      json.field(form_of(part).member, begins ? std::string_view() : part.text);
     } else {
       part.kind == AnswerPart::Kind::content ? json.field("role", "assistant")
                                              : json.key("summary").open('[').close(']');
@@ -176,17 +175,6 @@ class ResponsesWriter final : public SingleWriter {
     if (part.kind == AnswerPart::Kind::content)
       json.key("annotations").open('[').close(']').key("logprobs").open('[').close(']');
     json.close('}');
-  }
-
-  void add_delta(std::string_view text, std::string& events) {
-    if (text.empty()) return;
-    events += before_number_;
-    JsonText json(events);
-    json.value(number_++);
-    events += before_text_;
-    json.value(text);
-    if (is_message()) events += ",\"logprobs\":[]";
-    events += kEventEnd;
   }
 
   /// An event with its number.
@@ -222,11 +210,6 @@ class ResponsesWriter final : public SingleWriter {
     if (part.kind == AnswerPart::Kind::reasoning) return kReasoningForm;
     return request_.custom_tools.contains(part.name) ? kCustomCallForm : kCallForm;
   }
-  /// True if a part is a call of a custom tool, which brings a text instead of arguments.
-  bool is_custom(const AnswerPart& part) const { return &form_of(part) == &kCustomCallForm; }
-  std::string whole_text(const AnswerPart& part) const {
-    return is_custom(part) ? custom_input(part.text, part.whole) : part.text;
-  }
   /// The name of a call's tool as the client knows it, without its namespace.
   const std::string& function_name(const AnswerPart& part) const {
     const auto spaced = request_.responses->spaces.find(part.name);
@@ -234,7 +217,7 @@ class ResponsesWriter final : public SingleWriter {
   }
   const std::string& item_id(size_t place) {
     while (item_ids_.size() <= place)
-      item_ids_.push_back(ids_.draw(form_of(parts()[item_ids_.size()]).id_prefix));
+      item_ids_.push_back(draw_id(form_of(parts()[item_ids_.size()]).id_prefix));
     return item_ids_[place];
   }
   /// The type of the last part's events of text; `what`: "delta" or "done".
@@ -242,9 +225,7 @@ class ResponsesWriter final : public SingleWriter {
     return fmt::format("response.{}.{}", form_of(parts().back()).event, what);
   }
 
-  IdSource ids_;
   std::vector<std::string> item_ids_;
-  CustomInput input_;  ///< of the open part, if it is a call of a custom tool
   bool begun_ = false;
   int64_t number_ = 0;         ///< of the next event
   std::string before_number_;  ///< of the open part's deltas

@@ -18,18 +18,11 @@ namespace {
 /// Smaller histories do not count as bodies do.
 constexpr size_t kCountedBytes = 1u << 20;
 
-/// Advice to a server that keeps, bills, routes or cuts by it, or that runs tools: without effect here.
-constexpr auto kResponsesAdvice = std::to_array<std::string_view>(
-    {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-     "service_tier", "truncation", "max_tool_calls", "moderation"});
-
 constexpr std::array<std::string_view, 1> kLaterTools{"defer_loading"};  // all are shown at once
 constexpr ToolShape kResponsesTools{.has_spaces = true, .advice = kLaterTools};
 
-constexpr std::array<std::string_view, 3> kResponsesUnsupported{"conversation", "prompt", "background"};
-
 void refuse_responses_fields(JsonFields& fields) {
-  refuse_fields(fields, kResponsesUnsupported);
+  fields.refuse({"conversation", "prompt", "background"});
   constexpr const char* kLogprobs = "message.output_text.logprobs";
   const Json* include = fields.array("include");
   const bool wants_logprobs = include != nullptr && std::ranges::find(*include, kLogprobs) != include->end();
@@ -37,19 +30,20 @@ void refuse_responses_fields(JsonFields& fields) {
     throw unsupported("top_logprobs", "not supported here; /v1/chat/completions has them");
 }
 
-/// A member of an object that may be missing, as text.
-std::string read_member(JsonFields& fields, std::string_view object_name, std::string_view name) {
-  std::optional<JsonFields> object = fields.inner(object_name);
-  return object ? object->text(name).value_or("") : "";
+/// Empty: the request names none.
+std::string read_effort(JsonFields& fields) {
+  JsonFields* const reasoning = fields.inner("reasoning");
+  if (reasoning == nullptr) return {};
+  std::string effort = reasoning->text("effort").value_or("");
+  reasoning->ignore_rest();
+  return effort;
 }
 
 std::optional<StructuredOutput> read_text_format(JsonFields& fields) {
-  std::optional<JsonFields> text = fields.inner("text");
-  if (!text) return std::nullopt;
+  JsonFields* const text = fields.inner("text");
+  if (text == nullptr) return std::nullopt;
   text->any("verbosity");
-  std::optional<StructuredOutput> output = read_text_format(*text, "format");
-  text->report_unknown();
-  return output;
+  return read_text_format(*text, "format");
 }
 
 Json read_history(JsonFields& fields, const ApiContext& context) {
@@ -68,19 +62,17 @@ Json read_history(JsonFields& fields, const ApiContext& context) {
 
 /// The members of the response that repeat the request's.
 std::string echo_members(JsonFields& fields, const CompletionRequest& request, const ChatPrompt& prompt,
-                         const Json& tools, bool store) {
+                         const std::string& effort, const Json& tools, bool store) {
   const auto given = [&](std::string_view name, const Json& otherwise = nullptr) {
     const Json* value = fields.any(name);
     return value == nullptr ? otherwise : *value;
   };
-  const std::string effort = read_member(fields, "reasoning", "effort");
-  const Json shown_effort = effort.empty() ? Json() : Json(effort);
   Json members;
   for (const char* name : {"instructions", "max_output_tokens", "previous_response_id", "user"})
     members[name] = given(name);
   members["metadata"] = given("metadata", Json::object());
   members["parallel_tool_calls"] = !prompt.parsing.one_call;
-  members["reasoning"] = {{"effort", shown_effort}, {"summary", nullptr}};
+  members["reasoning"] = {{"effort", effort.empty() ? Json() : Json(effort)}, {"summary", nullptr}};
   members["store"] = store;
   // As the client wrote them, not as the doubles that are nearest to the floats.
   members["temperature"] = Json::parse(fmt::format("{}", request.sampling.temperature));
@@ -96,9 +88,6 @@ std::string echo_members(JsonFields& fields, const CompletionRequest& request, c
   return text;
 }
 
-/// Calls of another server's tools. The client has no text of them, so a template could show nothing.
-constexpr std::array<std::string_view, 2> kForeignCalls{"web_search_call", "tool_search_call"};
-
 constexpr std::pair<std::string_view, std::string_view> kInputTexts[] = {{"input_text", "text"},
                                                                          {"output_text", "text"}};
 constexpr std::pair<std::string_view, std::string_view> kThoughts[] = {{"reasoning_text", "text"},
@@ -108,8 +97,8 @@ constexpr std::array<std::string_view, 2> kOfAnswers{"annotations", "logprobs"};
 /// One conversation: the messages so far, and the functions by the ids of their calls, which templates name with results.
 class InputReader {
  public:
-  InputReader(Json history, OfferedTools& tools, const ApiContext& context, UnknownFields& unknown)
-      : tools_(tools), context_(context), unknown_(unknown), messages_(std::move(history)) {
+  InputReader(Json history, OfferedTools& tools, const ApiContext& context)
+      : tools_(tools), context_(context), messages_(std::move(history)) {
     for (const Json& message : messages_) {
       if (!message.contains("tool_calls")) continue;
       for (const Json& call : message["tool_calls"])
@@ -123,17 +112,16 @@ class InputReader {
     const bool goes_on = may && !messages_.empty() && messages_.back()["role"] == role &&
                          !messages_.back().contains("tool_calls");
     if (!goes_on) return messages_.push_back({{"role", role}, {"content", text}});
-    append_line(messages_.back()["content"].get_ref<std::string&>(), text);
+    join_line(messages_.back()["content"].get_ref<std::string&>(), text);
   }
 
   void add(JsonFields& fields) {
-    const std::string& path = fields.path();
     const std::optional<std::string> given = fields.text("type");
     const std::string type = given ? *given : fields.any("role") != nullptr ? "message" : "item_reference";
-    for (const char* of_answers : {"id", "status"})
-      fields.any(of_answers);
-    if (std::ranges::find(kForeignCalls, type) != kForeignCalls.end()) {
-      unknown_.add(path, type);
+    fields.ignore({"id", "status"});  // of answers
+    if (type == "web_search_call" || type == "tool_search_call") {
+      // Of another server's tools. The client has no text of them, so a template could show nothing.
+      fields.unknown().add(fields.path(), type);
       fields.ignore_rest();
     } else if (type == "message") {
       read_message(fields);
@@ -160,8 +148,7 @@ class InputReader {
  private:
   void read_message(JsonFields& fields) {
     const std::string role = fields.required_choice("role", {"user", "assistant", "system", "developer"});
-    const Json& content = fields.required("content", "a string or an array of parts");
-    const std::string text = read_texts(content, fields.path("content"), kInputTexts, kOfAnswers, unknown_);
+    const std::string text = read_texts(fields, "content", kInputTexts, kOfAnswers);
     fields.any("phase");
     if (role != "assistant") return add_message(role == "developer" ? "system" : role, text);
     add_message(role, text);
@@ -175,8 +162,7 @@ class InputReader {
     const bool has_content = content != nullptr && !content->empty();
     const Json* shown = has_content ? content : summary;
     if (shown == nullptr) return;
-    const std::string path = fields.path(has_content ? "content" : "summary");
-    append_line(thoughts_, read_texts(*shown, path, kThoughts, kOfAnswers, unknown_));
+    join_line(thoughts_, read_texts(fields, has_content ? "content" : "summary", kThoughts, kOfAnswers));
   }
 
   /// A call belongs to the message of the same turn, if there is one. Calls of custom tools have a text instead of arguments.
@@ -193,9 +179,8 @@ class InputReader {
 
   void read_result(JsonFields& fields) {
     const std::string id = fields.required_text("call_id");
-    const Json& output = fields.required("output", "a string or an array of text parts");
     Json message{{"role", "tool"},
-                 {"content", read_texts(output, fields.path("output"), kInputTexts, kOfAnswers, unknown_)},
+                 {"content", read_texts(fields, "output", kInputTexts, kOfAnswers)},
                  {"tool_call_id", id}};
     if (const auto found = functions_.find(id); found != functions_.end()) message["name"] = found->second;
     messages_.push_back(std::move(message));
@@ -203,9 +188,9 @@ class InputReader {
 
   /// Tools that appear among the items. Templates have one place for all of them.
   void read_tools(JsonFields& fields) {
-    for (const char* of_searches : {"role", "call_id", "execution"})
-      fields.any(of_searches);
-    tools_.add(fields.required_array("tools"), fields.path("tools"), kResponsesTools, context_, unknown_);
+    fields.ignore({"role", "call_id", "execution"});  // of searches
+    fields.required_array("tools");
+    tools_.add(fields, kResponsesTools, context_);
   }
 
   void add_thoughts(Json& message) {
@@ -214,7 +199,6 @@ class InputReader {
 
   OfferedTools& tools_;
   const ApiContext& context_;
-  UnknownFields& unknown_;
   Json messages_;
   std::string thoughts_;  ///< that belong to the message or the call that comes next
   std::map<std::string, std::string> functions_;
@@ -224,7 +208,7 @@ class InputReader {
 /// of the assistant (reasoning, message, function_call) become one message. Tools in items are added to
 /// `tools`. Throws ApiError for items that are not text: images, files, calls of the server's tools.
 Json read_responses_input(JsonFields& fields, Json history, OfferedTools& tools, const ApiContext& context) {
-  InputReader reader(std::move(history), tools, context, fields.unknown());
+  InputReader reader(std::move(history), tools, context);
   const Json& input = fields.required("input", "a string or an array of items");
   if (input.is_string()) {
     reader.add_message("user", input.get<std::string>());
@@ -242,7 +226,7 @@ Json with_instructions(const std::string& instructions, Json messages) {
   std::string text = instructions;
   size_t first = 0;
   while (first < messages.size() && messages[first]["role"] == "system")
-    append_line(text, messages[first++]["content"].get_ref<const std::string&>());
+    join_line(text, messages[first++]["content"].get_ref<const std::string&>());
   if (text.empty()) return messages;
   Json made = Json::array();
   made.push_back({{"role", "system"}, {"content", text}});
@@ -276,15 +260,16 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
   auto& [root, unknown, fields, options, request] = read;
   refuse_responses_fields(fields);
   const std::optional<int64_t> max_tokens = fields.integer("max_output_tokens", 1, INT32_MAX);
-  for (const std::string_view name : kResponsesAdvice)
-    fields.any(name);
+  // Advice to a server that keeps, bills, routes or cuts by it, or that runs tools: without effect here.
+  fields.ignore({"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+                 "prompt_cache_options", "service_tier", "truncation", "max_tool_calls", "moderation"});
   request.service_tier = fields.any("service_tier") != nullptr;
 
   auto kept = std::make_shared<ResponsesRequest>();
   kept->store = fields.boolean("store").value_or(true) && context.responses != nullptr;
   ChatPrompt prompt;
   OfferedTools& tools = prompt.tools;
-  if (const Json* list = fields.array("tools")) tools.add(*list, "tools", kResponsesTools, context, unknown);
+  tools.add(fields, kResponsesTools, context);
   const Json given_tools = tools.given;
   Json messages = read_responses_input(fields, read_history(fields, context), tools, context);
   if (kept->store) {
@@ -297,18 +282,17 @@ CompletionRequest parse_responses_request(std::string_view body, const ApiContex
     if (!tool.space.empty()) kept->spaces[tool.name] = {tool.space, tool.own_name};
   prompt.variables["messages"] =
       with_instructions(fields.text("instructions").value_or(""), std::move(messages));
-  prompt.variables["add_generation_prompt"] = true;
   prompt.tool_choice = read_tool_choice(fields, [&tools](std::string_view space, const std::string& name) {
     return tools.shown_name(space, name);
   });
   prompt.output = read_structured_output(fields, read_text_format(fields));
   show_tools(prompt);
   prompt.parsing.one_call = !fields.boolean("parallel_tool_calls").value_or(true);
-  set_reasoning_effort(prompt, read_member(fields, "reasoning", "effort"), "reasoning.effort");
-  kept->members = echo_members(fields, request, prompt, given_tools, kept->store);
-  fields.report_unknown();
+  const std::string effort = read_effort(fields);
+  set_reasoning_effort(prompt, effort, "reasoning.effort");
+  kept->members = echo_members(fields, request, prompt, effort, given_tools, kept->store);
+  read.end_fields();
   request.responses = std::move(kept);
-
   set_chat_prompt(request, prompt, context, unknown);
   settle_lengths(request, context, max_tokens, 0, INT32_MAX);
   return std::move(request);

@@ -15,12 +15,10 @@
 namespace minfer {
 namespace {
 
-using Detect = const ChatFormat* (*)(std::string_view chat_template);
-
 const ChatFormat* choose_format(std::string_view option, const std::string& wanted,
-                                std::string_view chat_template, Detect detect) {
+                                const ChatFormat* detected) {
   if (wanted == "none") return nullptr;
-  if (wanted == "auto") return detect(chat_template);
+  if (wanted == "auto") return detected;
   const ChatFormat* format = find_chat_format(wanted);
   if (format == nullptr)
     fail("{}: {}, expected auto, none or one of {}", option, wanted, fmt::join(chat_format_names(), ", "));
@@ -65,14 +63,14 @@ std::string chat_template_text(const std::string& file, const ModelSource& model
 void set_answer_format(ApiContext& context, const AnswerFormatOptions& options,
                        std::string_view chat_template, ServerLog& log) {
   const ChatFormat* calls =
-      choose_format("--tool-call-parser", options.tool_call_parser, chat_template, detect_chat_format);
+      choose_format("--tool-call-parser", options.tool_call_parser, detect_chat_format(chat_template));
   if (calls != nullptr && !has_calls(*calls)) {
     if (options.tool_call_parser != "auto")
       fail("--tool-call-parser: {} has no tool calls", options.tool_call_parser);
     calls = nullptr;
   }
   const ChatFormat* reasoning =
-      choose_format("--reasoning-parser", options.reasoning_parser, chat_template, detect_reasoning_format);
+      choose_format("--reasoning-parser", options.reasoning_parser, detect_reasoning_format(chat_template));
   if (calls == nullptr && reasoning == nullptr) return;
   context.call_format = calls;
   context.reasoning_format = reasoning;

@@ -112,7 +112,7 @@ void CompletionService::check_room(size_t num_choices) const {
 /// Draws an unused id: a client may send the same x-request-id twice, or one that looks like another request's choice.
 std::string CompletionService::unused_id(const CompletionRequest& request, const std::string& request_id) {
   const Dialect& dialect = *request.dialect;
-  if (dialect.guards_ids) return ids_.draw(dialect.id_prefix, kGuardedIdLetters);
+  if (dialect.guards_ids) return draw_id(dialect.id_prefix, kGuardedIdLetters);
   const std::string wanted = fmt::format("{}{}", dialect.id_prefix, request_id);
   std::string id = wanted;
   const auto is_used = [&] {

@@ -82,7 +82,6 @@ class CompletionService {
   std::unordered_map<std::string, LiveChoice> live_;  ///< by the engine's id
   size_t num_parsing_ = 0;
   uint64_t num_repeated_ids_ = 0;
-  IdSource ids_;
   std::optional<ApiError> refusal_;  ///< the answer to every new request, once set
 };
 

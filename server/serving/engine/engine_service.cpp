@@ -52,8 +52,7 @@ void EngineService::run_between_steps(Command task) {
 
 bool EngineService::stop(std::chrono::milliseconds patience) {
   thread_.request_stop();
-  std::unique_lock lock(status_mutex_);
-  return ended_changed_.wait_for(lock, patience, [this] { return ended_; });
+  return has_ended_.wait_for(patience) == std::future_status::ready;
 }
 
 void EngineService::run(const std::stop_token& stop) {
@@ -78,9 +77,7 @@ void EngineService::run(const std::stop_token& stop) {
     }
     callbacks_.on_failure(error.what());
   }
-  const std::lock_guard lock(status_mutex_);
-  ended_ = true;
-  ended_changed_.notify_all();
+  ended_.set_value();
 }
 
 void EngineService::wait_for_command(std::unique_lock<std::mutex>& lock, const std::stop_token& stop) {

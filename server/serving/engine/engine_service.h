@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -88,8 +89,8 @@ class EngineService {
 
   mutable std::mutex status_mutex_;
   EngineStatus status_;
-  std::condition_variable ended_changed_;
-  bool ended_ = false;  ///< under status_mutex_: the thread calls nothing any more
+  std::promise<void> ended_;  ///< the thread calls nothing any more
+  const std::future<void> has_ended_ = ended_.get_future();
 
   std::jthread thread_;  ///< last: everything above outlives it
 };

@@ -75,13 +75,32 @@ class LatencyWindow {
   size_t count_ = 0;
 };
 
+/// Each function returns the metric of that name and these labels, which it registers if there is none. Any thread.
+struct LabelledRegistry {
+  std::shared_ptr<prometheus::Registry> registry;
+  Labels labels;
+
+  Labels with(Labels more) const {
+    more.insert(labels.begin(), labels.end());
+    return more;
+  }
+  Count& counter(const std::string& name, const std::string& help, const Labels& more = {}) const {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry).Add(with(more));
+  }
+  Gauge& gauge(const std::string& name, const std::string& help, const Labels& more = {}) const {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(with(more));
+  }
+  Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) const {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry).Add(with({}), buckets);
+  }
+};
+
 }  // namespace
 
-struct Metrics::Impl {
+struct Metrics::Impl : LabelledRegistry {
   Impl(const std::string& model_name, const EngineOptions& options,
        std::shared_ptr<prometheus::Registry> shared)
-      : registry(std::move(shared)),
-        labels{{"model_name", model_name}, {"engine", "0"}},
+      : LabelledRegistry{std::move(shared), {{"model_name", model_name}, {"engine", "0"}}},
         lengths(one_two_five(options.max_model_len)) {
     gauge("vllm:cache_config_info", "Sizes of the KV cache, as labels.",
           {{"block_size", std::to_string(kv_block_sizes(options).block_size)},
@@ -90,24 +109,8 @@ struct Metrics::Impl {
         .Set(1);
   }
 
-  const std::shared_ptr<prometheus::Registry> registry;
-  const Labels labels;
   const Buckets lengths;  ///< of texts, in tokens
 
-  // Each of these returns the metric of that name and these labels, which it registers if there is none. Any thread.
-  Labels with(Labels more) const {
-    more.insert(labels.begin(), labels.end());
-    return more;
-  }
-  Count& counter(const std::string& name, const std::string& help, const Labels& more = {}) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(*registry).Add(with(more));
-  }
-  Gauge& gauge(const std::string& name, const std::string& help, const Labels& more = {}) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(with(more));
-  }
-  Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry).Add(with({}), buckets);
-  }
   Count& disk_blocks(const std::string& outcome) {
     return counter("minfer:kv_disk_blocks_total", "KV blocks to and from disk, by outcome.",
                    {{"outcome", outcome}});
@@ -202,36 +205,10 @@ struct Metrics::Impl {
                 {1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0});
 
   LatencyWindow ttft, itl;
-  std::mutex mutex;  ///< of set_count()
+  std::mutex mutex;  ///< of set()
 
-  /// Sets counters that are counted elsewhere.
-  void set_counts(const KvEventCounts& counts) {
-    const auto batches = [&](const char* outcome, uint64_t count) {
-      set_count(counter("minfer:kv_event_batches_total",
-                        "Batches of KV cache events, one a step that changed the prefix cache.",
-                        {{"outcome", outcome}}),
-                static_cast<double>(count));
-    };
-    batches("published", counts.published);
-    batches("dropped", counts.dropped);
-    gauge("minfer:kv_event_batches_queued", "Batches that wait to be published.")
-        .Set(static_cast<double>(counts.queued));
-  }
-  void set_counts(const GrammarCache::Counts& counts) {
-    const auto grammars = [&](const char* outcome, uint64_t count) {
-      set_count(counter("minfer:grammars_total", "Grammars that requests asked for, by outcome.",
-                        {{"outcome", outcome}}),
-                static_cast<double>(count));
-    };
-    grammars("compiled", counts.compiled);
-    grammars("reused", counts.reused);
-    grammars("refused", counts.refused);
-    set_count(counter("minfer:grammar_compile_seconds_total", "Time that compiling grammars took."),
-              seconds(counts.compile_ns));
-    gauge("minfer:grammar_cache_bytes", "Memory of the grammars kept for later requests.")
-        .Set(static_cast<double>(counts.bytes));
-  }
-  void set_count(Count& of, double value) {
+  /// Sets a counter that is counted elsewhere.
+  void set(Count& of, double value) {
     const std::lock_guard lock(mutex);
     of.Increment(value - of.Value());
   }
@@ -340,18 +317,39 @@ uint64_t Metrics::num_generated_tokens() const {
   return static_cast<uint64_t>(impl_->generation_tokens.Value());
 }
 
-void Metrics::update(const EngineStatus& status, const KvEventCounts* kv_events,
-                     const GrammarCache::Counts* grammars) {
-  if (kv_events != nullptr) impl_->set_counts(*kv_events);
-  if (grammars != nullptr) impl_->set_counts(*grammars);
-  impl_->running.Set(status.running);
-  impl_->waiting.Set(status.waiting);
-  impl_->busy.Set(status.busy ? 1.0 : 0.0);
+void Metrics::update(const EngineStatus& status, const std::optional<KvEventCounts>& kv_events,
+                     const std::optional<GrammarCache::Counts>& grammars) {
+  Impl& m = *impl_;
+  const auto set_by_outcome = [&](const char* name, const char* help, const char* outcome, uint64_t count) {
+    m.set(m.counter(name, help, {{"outcome", outcome}}), static_cast<double>(count));
+  };
+  if (kv_events) {
+    constexpr const char* kName = "minfer:kv_event_batches_total";
+    constexpr const char* kHelp = "Batches of KV cache events, one a step that changed the prefix cache.";
+    set_by_outcome(kName, kHelp, "published", kv_events->published);
+    set_by_outcome(kName, kHelp, "dropped", kv_events->dropped);
+    m.gauge("minfer:kv_event_batches_queued", "Batches that wait to be published.")
+        .Set(static_cast<double>(kv_events->queued));
+  }
+  if (grammars) {
+    constexpr const char* kName = "minfer:grammars_total";
+    constexpr const char* kHelp = "Grammars that requests asked for, by outcome.";
+    set_by_outcome(kName, kHelp, "compiled", grammars->compiled);
+    set_by_outcome(kName, kHelp, "reused", grammars->reused);
+    set_by_outcome(kName, kHelp, "refused", grammars->refused);
+    m.set(m.counter("minfer:grammar_compile_seconds_total", "Time that compiling grammars took."),
+          seconds(grammars->compile_ns));
+    m.gauge("minfer:grammar_cache_bytes", "Memory of the grammars kept for later requests.")
+        .Set(static_cast<double>(grammars->bytes));
+  }
+  m.running.Set(status.running);
+  m.waiting.Set(status.waiting);
+  m.busy.Set(status.busy ? 1.0 : 0.0);
   const double kv_usage = status.kv_blocks_total > 0 ? static_cast<double>(status.kv_blocks_used) /
                                                            static_cast<double>(status.kv_blocks_total)
                                                      : 0.0;
-  impl_->kv_usage.Set(kv_usage);
-  impl_->gpu_cache_usage.Set(kv_usage);
+  m.kv_usage.Set(kv_usage);
+  m.gpu_cache_usage.Set(kv_usage);
 }
 
 HttpMetrics::HttpMetrics(const std::string& model_name, std::shared_ptr<prometheus::Registry> registry)
@@ -360,32 +358,21 @@ HttpMetrics::HttpMetrics(const std::string& model_name, std::shared_ptr<promethe
 }
 
 void HttpMetrics::count_response(int status) {
-  Labels labels = labels_;
-  labels.emplace("status", std::to_string(status));
-  prometheus::BuildCounter()
-      .Name("minfer:http_responses_total")
-      .Help("Responses by status; 0: the client left before the response.")
-      .Register(*registry_)
-      .Add(labels)
+  LabelledRegistry{registry_, labels_}
+      .counter("minfer:http_responses_total", "Responses by status; 0: the client left before the response.",
+               {{"status", std::to_string(status)}})
       .Increment();
 }
 
 std::string HttpMetrics::text(size_t num_connections, std::span<const ListedModel> models) {
-  const auto set = [&](const char* name, const char* help, const Labels& labels, size_t value) {
-    prometheus::BuildGauge()
-        .Name(name)
-        .Help(help)
-        .Register(*registry_)
-        .Add(labels)
-        .Set(static_cast<double>(value));
-  };
-  set("minfer:http_connections", "Open connections.", labels_, num_connections);
+  const LabelledRegistry registry{registry_, labels_};
+  registry.gauge("minfer:http_connections", "Open connections.").Set(static_cast<double>(num_connections));
   for (const ListedModel& model : models) {
-    Labels labels = labels_;
-    labels.emplace("model_name", model.model->served_model_names.front());
-    set("minfer:model_loaded", "1: the model is loaded, 0: it is not.", labels, model.is_loaded() ? 1 : 0);
-    set("minfer:model_requests_waiting", "Requests that wait for the model to be loaded.", labels,
-        model.num_waiting);
+    const Labels name{{"model_name", model.model->served_model_names.front()}};
+    registry.gauge("minfer:model_loaded", "1: the model is loaded, 0: it is not.", name)
+        .Set(model.is_loaded() ? 1 : 0);
+    registry.gauge("minfer:model_requests_waiting", "Requests that wait for the model to be loaded.", name)
+        .Set(static_cast<double>(model.num_waiting));
   }
   std::ostringstream text;
   prometheus::TextSerializer().Serialize(text, registry_->Collect());

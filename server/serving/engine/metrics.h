@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -55,9 +56,9 @@ class Metrics final : public StepSink {
   uint64_t num_generated_tokens() const;
 
   /// Sets the gauges, and counters that are counted elsewhere.
-  /// `kv_events` null: none are published; `grammars` null: the device takes none.
-  void update(const EngineStatus& status, const KvEventCounts* kv_events = nullptr,
-              const GrammarCache::Counts* grammars = nullptr);
+  /// `kv_events` absent: none are published; `grammars` absent: the device takes none.
+  void update(const EngineStatus& status, const std::optional<KvEventCounts>& kv_events = {},
+              const std::optional<GrammarCache::Counts>& grammars = {});
 
  private:
   struct Impl;

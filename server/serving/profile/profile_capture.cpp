@@ -12,10 +12,8 @@
 #include <unistd.h>
 
 #include "kernels/base/error.h"
-#include "profiling/json/lines.h"
 #include "server/api/fields/json_fields.h"
 #include "server/routes/router.h"
-#include "server/serving/profile/profile_session.h"
 
 namespace minfer {
 /// The contents of a body of POST /start_profile.
@@ -79,63 +77,29 @@ std::filesystem::path create_profile_file(const std::filesystem::path& folder) {
 }  // namespace
 
 ProfileCapture::~ProfileCapture() {
-  if (!writer_) return;
+  if (!recording_) return;
   is_leaving_ = true;
   sources_.engine.cut_profile_range();
-  sources_.engine.recorder().remove_sink(*writer_);
-  if (collector_) detach(*collector_);
-  collector_.reset();
-  log_end(path_.string(), writer_->close());
+  recording_->detach();
+  log_end(recording_->close());
 }
 
+/// Takes as long as switching the counters on does.
 void ProfileCapture::open_file(const ProfileRequest& request) {
   ProfileHeader header = header_;
   header.detail = request.detail;
   header.asked = {.kernels = request.kernels && sources_.engine.can_trace(), .counters = request.counters};
   stamp_clocks(header);
   path_ = create_profile_file(folder_);
-  WriterOptions options;
-  options.host = &sources_.engine.host_sampler();
-  options.devices = sources_.engine.device_sampler();
-  options.on_error = [this](const std::string& reason) {
-    sources_.log.write(LogLevel::warning, "the profile cannot be written", {{"reason", reason}});
+  const auto warn = [this](std::string_view event, const std::string& reason) {
+    sources_.log.write(LogLevel::warning, event, {{"reason", reason}});
   };
-  options.on_range = [this](const RangeLine& range) {
-    if (!range.error.empty())
-      sources_.log.write(LogLevel::warning, "kernels are not traced", {{"reason", range.error}});
-    range_ = range;
-  };
-  writer_ = std::make_shared<ProfileWriter>(path_, std::move(header), std::move(options));
-}
-
-/// Takes as long as switching the counters on does.
-void ProfileCapture::open_counters() {
-  counter_windows_ = 0;
-  counters_error_.clear();
-  collector_ = std::make_unique<CounterCollector>(
-      sources_.engine.counters(), CollectorOptions{}, [this, writer = writer_](const CounterWindow& window) {
-        if (window.error.empty()) {
-          ++counter_windows_;
-        } else {
-          counters_error_ += (counters_error_.empty() ? "" : "; ") + window.error;
-          sources_.log.write(LogLevel::warning, "no hardware counters", {{"reason", window.error}});
-        }
-        std::string line;
-        append_line(line, window);
-        writer->add_line(std::move(line));
-      });
-}
-
-/// On the engine's thread, or after it has ended.
-void ProfileCapture::detach(CounterCollector& collector) {
-  sources_.engine.watch_rank_stamps(nullptr);
-  sources_.engine.recorder().remove_sink(collector);
+  recording_ = std::make_shared<ProfileRecording>(sources_.engine, path_, std::move(header), warn);
 }
 
 void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
   if (state_ != State::idle) throw ApiError(409, "a profile is being taken; POST /stop_profile ends it");
   state_ = State::changing;
-  range_.reset();
   sources_.loop.run_in_background([this, exchange] {
     try {
       const ProfileRequest request = read_profile_request(exchange->request().body);
@@ -144,11 +108,10 @@ void ProfileCapture::start(const std::shared_ptr<HttpExchange>& exchange) {
         throw ApiError(
             409, "hardware counters are being read for as long as the server runs: see /profile/summary");
       open_file(request);
-      if (request.counters) open_counters();
       sources_.engine_service.run_between_steps(
           [this, exchange, request](Engine& engine) { attach(exchange, request, engine); });
     } catch (const std::exception& error) {
-      writer_.reset();
+      recording_.reset();
       sources_.loop.post([this, exchange, error = failure(error)] {
         state_ = State::idle;
         answer_error(*exchange, error);
@@ -171,24 +134,16 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange, const
     return refuse(bad_request("start_step", "{} has passed, the next step is {}", first_step, next_step));
   const int64_t last_step =
       request.num_steps ? first_step + *request.num_steps - 1 : std::numeric_limits<int64_t>::max();
-  writer_->set_steps(first_step, last_step);
-  engine.recorder().add_sink(*writer_);
-  if (collector_) {
-    collector_->set_steps(first_step, last_step);
-    engine.recorder().add_sink(*collector_);
-    engine.watch_rank_stamps(collector_.get());
-  }
-  const auto on_end = [this, writer = writer_, collector = collector_.get(), &engine] {
-    add_memory_at_end(*writer, engine);
-    engine.recorder().remove_sink(*writer);
-    if (collector != nullptr) detach(*collector);
+  recording_->attach(first_step, last_step);
+  const auto on_end = [this, recording = recording_] {
+    recording->detach();
     if (!is_leaving_) sources_.loop.post([this] { close_file(); });
   };
   engine.set_profile_range(
       {.first_step = first_step,
        .last_step = last_step,
        .traces = request.kernels,
-       .on_trace = [writer = writer_](RangeTrace range) { writer->add_range(std::move(range)); },
+       .on_trace = [recording = recording_](RangeTrace range) { recording->add_range(std::move(range)); },
        .on_end = on_end});
   sources_.loop.post([this, exchange, detail = request.detail, first_step] {
     state_ = State::running;
@@ -201,12 +156,11 @@ void ProfileCapture::attach(const std::shared_ptr<HttpExchange>& exchange, const
 /// Removes a file that was made for nothing.
 void ProfileCapture::give_up(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error) {
   sources_.loop.run_in_background([this, exchange, error] {
-    collector_.reset();
-    writer_->close();
+    recording_->close();
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
     sources_.loop.post([this, exchange, error] {
-      writer_.reset();
+      recording_.reset();
       state_ = State::idle;
       answer_error(*exchange, error);
     });
@@ -223,20 +177,17 @@ void ProfileCapture::stop(const std::shared_ptr<HttpExchange>& exchange) {
 /// Called when the steps have been recorded: all that were asked for, or those up to stop().
 void ProfileCapture::close_file() {
   state_ = State::changing;
-  sources_.loop.run_in_background([this, had_counters = collector_ != nullptr] {
-    collector_.reset();  // gives the writer its last window
-    has_counters_ = had_counters;
-    const ProfileWriter::Stats stats = writer_->close();
-    sources_.loop.post([this, stats] { finish(stats); });
-  });
+  sources_.loop.run_in_background(
+      [this] { sources_.loop.post([this, stats = recording_->close()] { finish(stats); }); });
 }
 
 void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
   state_ = State::idle;
-  writer_.reset();
-  const std::string file = std::exchange(path_, {}).string();
+  const std::string file = path_.string();
   const std::shared_ptr<HttpExchange> exchange = std::exchange(stopping_, nullptr);
-  if (exchange == nullptr) return log_end(file, stats);
+  if (exchange == nullptr) log_end(stats);
+  const std::shared_ptr<ProfileRecording> recording = std::exchange(recording_, nullptr);
+  if (exchange == nullptr) return;
   if (!stats.error.empty()) {
     answer_error(*exchange, ApiError(500, fmt::format("{} holds {} steps, {} could not be written: {}", file,
                                                       stats.written, stats.dropped, stats.error)));
@@ -244,20 +195,24 @@ void ProfileCapture::finish(const ProfileWriter::Stats& stats) {
   }
   Json body{{"file", file}, {"steps", stats.written}, {"dropped", stats.dropped}};
   if (stats.dropped_lines > 0) body["dropped_lines"] = stats.dropped_lines;
-  if (range_ && range_->error.empty()) body["kernels"] = range_->kernels;
-  if (range_ && !range_->error.empty()) body["kernels_error"] = range_->error;
-  if (has_counters_ && (counter_windows_ > 0 || counters_error_.empty()))
-    body["counter_windows"] = counter_windows_;
-  if (has_counters_ && !counters_error_.empty()) body["counters_error"] = counters_error_;
+  if (const std::optional<RangeLine>& range = recording->range) {
+    if (range->error.empty()) body["kernels"] = range->kernels;
+    if (!range->error.empty()) body["kernels_error"] = range->error;
+  }
+  const std::string& counters_error = recording->counters_error;
+  if (recording->has_counters && (recording->counter_windows > 0 || counters_error.empty()))
+    body["counter_windows"] = recording->counter_windows;
+  if (!counters_error.empty()) body["counters_error"] = counters_error;
   exchange->respond({.body = dump_json(body)});
 }
 
-void ProfileCapture::log_end(const std::string& file, const ProfileWriter::Stats& stats) {
+void ProfileCapture::log_end(const ProfileWriter::Stats& stats) {
+  const std::string file = path_.string();
   sources_.log.write(LogLevel::info, "profile",
                      {{"file", file},
                       {"steps", static_cast<int64_t>(stats.written)},
                       {"dropped", static_cast<int64_t>(stats.dropped)},
-                      {"kernels", range_ ? range_->kernels : int64_t{0}}});
+                      {"kernels", recording_->range ? recording_->range->kernels : int64_t{0}}});
 }
 
 }  // namespace minfer

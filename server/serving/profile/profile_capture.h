@@ -3,13 +3,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 
-#include "profiling/counters/counter_collector.h"
 #include "profiling/json/profile_writer.h"
 #include "server/api/fields/api_error.h"
 #include "server/http/http_message.h"
+#include "server/serving/profile/profile_session.h"
 #include "server/serving/profile/profile_summary.h"
 
 namespace minfer {
@@ -45,29 +44,21 @@ class ProfileCapture {
   enum class State : uint8_t { idle, changing, running };
 
   void open_file(const ProfileRequest& request);
-  void open_counters();
-  void detach(CounterCollector& collector);
   void attach(const std::shared_ptr<HttpExchange>& exchange, const ProfileRequest& request, Engine& engine);
   void give_up(const std::shared_ptr<HttpExchange>& exchange, const ApiError& error);
   void close_file();
   void finish(const ProfileWriter::Stats& stats);
-  void log_end(const std::string& file, const ProfileWriter::Stats& stats);
+  void log_end(const ProfileWriter::Stats& stats);
 
   const ProfileSources sources_;
   const ProfileHeader header_;
   const std::filesystem::path folder_;
   State state_ = State::idle;
-  /// From start() to finish(). While `changing`, the thread at work on the profile has it and the members below, else the I/O thread.
-  std::shared_ptr<ProfileWriter> writer_;
-  std::filesystem::path path_;      ///< of its file
-  std::optional<RangeLine> range_;  ///< the traced range, once the writer's thread has set it
-  int64_t counter_windows_ = 0;     ///< windows of collector_; its thread sets this and the next
-  std::string counters_error_;
-  bool has_counters_ = false;               ///< counters were asked for
+  /// From start() to finish(). While `changing`, the thread at work on the profile has it and the path, else the I/O thread.
+  std::shared_ptr<ProfileRecording> recording_;
+  std::filesystem::path path_;              ///< of its file
   std::shared_ptr<HttpExchange> stopping_;  ///< waits for the file to be whole
   bool is_leaving_ = false;                 ///< the destructor runs
-  /// From start() to finish(), if counters are asked for. Last: it uses the others.
-  std::unique_ptr<CounterCollector> collector_;
 };
 
 }  // namespace minfer

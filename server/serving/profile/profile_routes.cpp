@@ -61,7 +61,10 @@ void ProfileRoutes::add_to(Api& api,
   add_view("/profile/summary", &ProfileRoutes::summary_view);
   add_view("/profile/requests", &ProfileRoutes::requests_view);
   api.add("GET", "/profile/events", [choose](const std::shared_ptr<HttpExchange>& exchange) {
-    choose(*exchange, false).add_stream(exchange);
+    EventStream& events = choose(*exchange, false).events_;
+    if (events.num_clients() >= kMostStreams)
+      throw ApiError(429, fmt::format("{} pages watch the profile, the limit", kMostStreams));
+    events.add(exchange);
   });
   api.add("POST", "/start_profile", [choose](const std::shared_ptr<HttpExchange>& exchange) {
     choose(*exchange, true).capture_.start(exchange);
@@ -112,12 +115,6 @@ void ProfileRoutes::answer_with(std::shared_ptr<HttpExchange> exchange, View vie
   unsent_.push_back(exchange);
   waiting_.push_back({std::move(view), std::move(exchange), {}});
   compute_next();
-}
-
-void ProfileRoutes::add_stream(std::shared_ptr<HttpExchange> exchange) {
-  if (events_.num_clients() >= kMostStreams)
-    throw ApiError(429, fmt::format("{} pages watch the profile, the limit", kMostStreams));
-  events_.add(std::move(exchange));
 }
 
 void ProfileRoutes::make_event(EventStream::Ready ready) {

@@ -46,7 +46,6 @@ class ProfileRoutes {
   View requests_view(const HttpRequest& request);
   void answer_with(std::shared_ptr<HttpExchange> exchange, View view);
   void make_event(EventStream::Ready ready);
-  void add_stream(std::shared_ptr<HttpExchange> exchange);
   void compute_next();
 
   const ProfileSources sources_;

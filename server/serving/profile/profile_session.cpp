@@ -7,7 +7,6 @@
 
 #include "kernels/base/thread_pool.h"
 #include "models/decoder/config/eagle_head.h"
-#include "profiling/json/lines.h"
 #include "server/terminal/terminal.h"
 
 namespace minfer {
@@ -126,91 +125,110 @@ ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail) {
   return header;
 }
 
-void add_memory_at_end(ProfileWriter& writer, Engine& engine) noexcept {
-  try {
-    const MemoryUse memory = engine.memory_use();
-    if (memory.total_bytes == 0) return;
+ProfileRecording::ProfileRecording(Engine& engine, const std::filesystem::path& path, ProfileHeader header,
+                                   Warn warn, const CollectorOptions& counters, LatestCounters* latest)
+    : has_counters(header.asked.counters), engine_(engine) {
+  WriterOptions options;
+  options.host = &engine.host_sampler();
+  options.devices = engine.device_sampler();
+  options.on_error = [warn](const std::string& reason) { warn("the profile cannot be written", reason); };
+  options.on_range = [this, warn](const RangeLine& given) {
+    if (!given.error.empty()) warn(kNotTraced, given.error);
+    range = given;
+  };
+  writer_ = std::make_unique<ProfileWriter>(path, std::move(header), std::move(options));
+  if (!has_counters) return;
+  const auto on_window = [this, warn, latest](const CounterWindow& window) {
+    if (window.error.empty()) {
+      ++counter_windows;
+    } else {
+      counters_error += (counters_error.empty() ? "" : "; ") + window.error;
+      warn("no hardware counters", window.error);
+    }
+    if (latest != nullptr) latest->add(window);
     std::string line;
-    append_memory_line(line, memory, now_ns());
-    writer.add_line(std::move(line));
-  } catch (const std::exception&) {  // a device that failed: the profile goes without
-  }
+    append_line(line, window);
+    writer_->add_line(std::move(line));
+  };
+  collector_ = std::make_unique<CounterCollector>(engine.counters(), counters, on_window);
+}
+
+void ProfileRecording::attach(int64_t first_step, int64_t last_step, int64_t margin) {
+  writer_->set_steps(std::max<int64_t>(0, first_step - margin),
+                     last_step + std::min(margin, std::numeric_limits<int64_t>::max() - last_step));
+  engine_.recorder().add_sink(*writer_);
+  if (!collector_) return;
+  collector_->set_steps(first_step, last_step);
+  engine_.recorder().add_sink(*collector_);
+  engine_.watch_rank_stamps(collector_.get());
+}
+
+void ProfileRecording::add_memory() noexcept try {
+  if (std::exchange(has_memory_, true)) return;
+  const MemoryUse memory = engine_.memory_use();
+  if (memory.total_bytes == 0) return;
+  std::string line;
+  append_memory_line(line, memory, now_ns());
+  writer_->add_line(std::move(line));
+} catch (const std::exception&) {  // a device that failed: the profile goes without
+}
+
+void ProfileRecording::detach() noexcept {
+  add_memory();
+  engine_.recorder().remove_sink(*writer_);
+  if (!collector_) return;
+  engine_.watch_rank_stamps(nullptr);
+  engine_.recorder().remove_sink(*collector_);
+}
+
+ProfileWriter::Stats ProfileRecording::close() {
+  collector_.reset();  // gives the writer its last window
+  return writer_->close();
 }
 
 ProfileSession::ProfileSession(const ProfileArgs& args, Engine& engine) : engine_(engine) {
   if (!args.wanted()) return;
-  WriterOptions options;
-  if (!args.range.empty())
-    std::tie(options.first_step, options.last_step) = parse_step_range("--profile-range", args.range);
-  const int64_t first_step = options.first_step, last_step = options.last_step;
-  options.first_step = std::max<int64_t>(0, first_step - args.margin);
-  options.last_step = last_step + std::min(args.margin, std::numeric_limits<int64_t>::max() - last_step);
-  options.host = &engine_.host_sampler();
-  options.devices = engine_.device_sampler();
-  options.on_error = [](const std::string& message) {
-    print_notice(fmt::format("minfer: warning: {}\n", message));
-  };
-  options.on_range = [this](const RangeLine& range) {
-    if (range.error.empty()) {
-      traced_ = fmt::format(", {} kernels{}", range.kernels,
-                            range.dropped > 0 ? fmt::format(" ({} records dropped)", range.dropped) : "");
-    } else {
-      print_notice(fmt::format("minfer: warning: kernels of the range are not traced: {}\n", range.error));
-    }
-  };
+  int64_t first_step = 0, last_step = std::numeric_limits<int64_t>::max();
+  if (!args.range.empty()) std::tie(first_step, last_step) = parse_step_range("--profile-range", args.range);
   path_ = args.out.empty() ? kDefaultFile : args.out;
   const bool per_layer = args.detail.empty() ? !args.range.empty() : args.detail == "layer";
   ProfileHeader header = make_profile_header(engine, per_layer ? ProfileDetail::layer : ProfileDetail::op);
   header.asked = {.kernels = !args.range.empty() && engine.can_trace(), .counters = args.wants_counters()};
   ceilings_key_ = ceilings_key(engine.backend_info(), MINFER_VERSION);
-  writer_ = std::make_unique<ProfileWriter>(path_, std::move(header), std::move(options));
-  engine_.recorder().add_sink(*writer_);
-  if (args.wants_counters()) collect_counters(args, first_step, last_step);
-  if (args.range.empty()) return;
-  engine_.set_profile_range({.first_step = first_step,
-                             .last_step = last_step,
-                             .on_trace = [this](RangeTrace range) { writer_->add_range(std::move(range)); },
-                             .on_end = [this] { end_memory(); }});
-}
-
-void ProfileSession::collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step) {
+  const auto warn = [](std::string_view event, const std::string& reason) {
+    // The other reasons say what they are about.
+    const bool is_trace = event == ProfileRecording::kNotTraced;
+    print_notice(fmt::format("minfer: warning: {}{}\n",
+                             is_trace ? "kernels of the range are not traced: " : "", reason));
+  };
   const auto every = std::chrono::milliseconds(static_cast<int64_t>(args.counters_every_s * 1e3));
-  collector_ = std::make_unique<CounterCollector>(
-      engine_.counters(), CollectorOptions{.every = every, .first_step = first_step, .last_step = last_step},
-      [this](const CounterWindow& window) {
-        if (window.error.empty()) ++num_windows_;
-        if (!window.error.empty()) print_notice(fmt::format("minfer: warning: {}\n", window.error));
-        latest_counters_.add(window);
-        std::string line;
-        append_line(line, window);
-        writer_->add_line(std::move(line));
-      });
-  engine_.recorder().add_sink(*collector_);
-  engine_.watch_rank_stamps(collector_.get());
-}
-
-void ProfileSession::end_memory() noexcept {
-  if (!std::exchange(has_memory_at_end_, true)) add_memory_at_end(*writer_, engine_);
+  recording_ = std::make_unique<ProfileRecording>(engine, path_, std::move(header), warn,
+                                                  CollectorOptions{.every = every}, &latest_counters_);
+  recording_->attach(first_step, last_step, args.margin);
+  if (args.range.empty()) return;
+  engine.set_profile_range({.first_step = first_step,
+                            .last_step = last_step,
+                            .on_trace = [this](RangeTrace trace) { recording_->add_range(std::move(trace)); },
+                            .on_end = [this] { recording_->add_memory(); }});
 }
 
 ProfileSession::~ProfileSession() {
-  if (!writer_) return;
-  if (collector_) {
-    engine_.watch_rank_stamps(nullptr);
-    engine_.recorder().remove_sink(*collector_);
-  }
-  collector_.reset();  // before the writer, to which it gives its last window
+  if (!recording_) return;
   engine_.cut_profile_range();
-  end_memory();
-  engine_.recorder().remove_sink(*writer_);
-  const ProfileWriter::Stats stats = writer_->close();
+  recording_->detach();
+  const ProfileWriter::Stats stats = recording_->close();
   if (stats.beat_ceilings) measure_ceilings_again(ceilings_key_);
-  const std::string dropped = stats.dropped > 0 ? fmt::format(", {} dropped", stats.dropped) : "";
-  const std::string lines =
-      stats.dropped_lines > 0 ? fmt::format(", {} other lines dropped", stats.dropped_lines) : "";
-  const std::string windows = num_windows_ > 0 ? fmt::format(", {} windows of counters", num_windows_) : "";
-  print_notice(fmt::format("{}: {} steps{}{}{}{}; read it with: minfer profile report {}\n", path_,
-                           stats.written, dropped, traced_, windows, lines, path_));
+  std::string more;
+  if (stats.dropped > 0) more += fmt::format(", {} dropped", stats.dropped);
+  if (const auto& range = recording_->range; range && range->error.empty()) {
+    more += fmt::format(", {} kernels", range->kernels);
+    if (range->dropped > 0) more += fmt::format(" ({} records dropped)", range->dropped);
+  }
+  if (recording_->counter_windows > 0)
+    more += fmt::format(", {} windows of counters", recording_->counter_windows);
+  if (stats.dropped_lines > 0) more += fmt::format(", {} other lines dropped", stats.dropped_lines);
+  print_notice(fmt::format("{}: {} steps{}; read it with: minfer profile report {}\n", path_, stats.written,
+                           more, path_));
 }
 
 }  // namespace minfer

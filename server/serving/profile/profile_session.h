@@ -1,6 +1,9 @@
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +13,7 @@
 #include "engine/engine.h"
 #include "profiling/counters/counter_collector.h"
 #include "profiling/counters/latest_counters.h"
+#include "profiling/json/lines.h"
 #include "profiling/json/profile_writer.h"
 
 namespace minfer {
@@ -35,6 +39,42 @@ struct ProfileArgs {
   bool wanted() const { return !out.empty() || !range.empty() || wants_counters(); }
 };
 
+/// A profile's file and the sinks that fill it. The engine outlives it. attach(), add_memory() and detach() are for the engine's thread,
+/// or between its steps.
+class ProfileRecording {
+ public:
+  /// Told of failures, on the threads that write and that read counters.
+  using Warn = std::function<void(std::string_view event, const std::string& reason)>;
+  static constexpr std::string_view kNotTraced = "kernels are not traced";  ///< an event
+
+  /// Reads hardware counters if `header` asks for them, which takes as long as switching them on does. `latest`: gets the windows too, and
+  /// outlives this; null: nothing does. Throws FileError if the file cannot be opened.
+  ProfileRecording(Engine& engine, const std::filesystem::path& path, ProfileHeader header, Warn warn,
+                   const CollectorOptions& counters = {}, LatestCounters* latest = nullptr);
+
+  /// Records these steps, both included, from now on; without counters also `margin` steps before and behind them.
+  void attach(int64_t first_step, int64_t last_step, int64_t margin = 0);
+  void add_range(RangeTrace trace) { writer_->add_range(std::move(trace)); }
+  /// Writes the current use of memory, once, if the backend has memory of its own.
+  void add_memory() noexcept;
+  /// Ends the recording.
+  void detach() noexcept;
+  /// Writes the rest of the file. After detach(), or without attach().
+  ProfileWriter::Stats close();
+
+  const bool has_counters;
+  // Once it is closed.
+  std::optional<RangeLine> range;  ///< the traced one
+  int64_t counter_windows = 0;     ///< read without an error
+  std::string counters_error;      ///< of the ranks that have no counters
+
+ private:
+  Engine& engine_;
+  bool has_memory_ = false;
+  std::unique_ptr<ProfileWriter> writer_;
+  std::unique_ptr<CounterCollector> collector_;  ///< null: there are no counters, or it is closed
+};
+
 /// Writes an engine's step records to a file while it lives. With a range, writes its steps kernel by kernel where the backend
 /// can. Writes hardware counters if they are wanted. Names the file on the terminal when it ends. Outlived by the engine.
 class ProfileSession {
@@ -49,27 +89,14 @@ class ProfileSession {
   const LatestCounters& counters() const { return latest_counters_; }
 
  private:
-  void collect_counters(const ProfileArgs& args, int64_t first_step, int64_t last_step);
-  /// Writes the memory's use once: at the range's end, if there is a range.
-  void end_memory() noexcept;
-
   Engine& engine_;
   std::string path_, ceilings_key_;
-  bool has_memory_at_end_ = false;  ///< is in the file or on its way; engine's thread
-  std::string traced_;              ///< result of the range; set by the writer's thread
-  std::unique_ptr<ProfileWriter> writer_;
   LatestCounters latest_counters_;
-  std::unique_ptr<CounterCollector> collector_;
-  int64_t num_windows_ = 0;  ///< of counters; the collector's thread, until that has ended
+  std::unique_ptr<ProfileRecording> recording_;  ///< null: nothing is wanted
 };
-
-/// Makes the writer add the current use of memory to its file, if the backend
-/// has memory of its own. On the engine's thread or between its steps.
-void add_memory_at_end(ProfileWriter& writer, Engine& engine) noexcept;
 
 /// The part of a profile's header that says how this engine runs: everything that needs no measuring.
 ProfileHeader describe_engine(Engine& engine);
-
 /// The first line of a profile of this engine.
 ProfileHeader make_profile_header(Engine& engine, ProfileDetail detail);
 

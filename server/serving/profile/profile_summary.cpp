@@ -12,31 +12,6 @@ namespace {
 
 constexpr int64_t kThroughputWindow_ns = 5'000'000'000;
 
-void write_device(JsonText& json, const ProfileHeader& header, const ProfileSources& sources) {
-  json.field("version", header.version).field("model", header.model);
-  json.field("served_model_name", sources.served_model_name);
-  json.field("backend", header.backend).field("device", header.device);
-  json.field("threads", header.threads).key("ceilings").open('{');
-  json.field("read_gbps", header.ceilings.read_gbps).field("gflops", header.ceilings.gflops);
-  json.field("fp8_gflops", header.ceilings.fp8_gflops);
-  json.field("text", header.ceilings.known() ? ceilings_text(header) : "not measured");
-  json.close('}');
-}
-
-void write_engine(JsonText& json, const EngineStatus& status) {
-  json.key("engine").open('{').field("running", status.running).field("waiting", status.waiting);
-  json.field("kv_blocks_used", status.kv_blocks_used).field("kv_blocks_total", status.kv_blocks_total);
-  json.close('}');
-}
-
-void write_throughput(JsonText& json, const LiveProfile& profile, const ProfileSources& sources) {
-  const Throughput recent = throughput(profile.last(static_cast<size_t>(-1)), now_ns(), kThroughputWindow_ns);
-  json.key("throughput").open('{').field("window_s", recent.window_s);
-  json.field("steps_per_s", recent.steps_per_s).field("prompt_tokens_per_s", recent.prompt_tokens_per_s);
-  json.field("generated_tokens_per_s", recent.generated_tokens_per_s).close('}');
-  json.field("generated_tokens", sources.metrics.num_generated_tokens());
-}
-
 /// All kernel launches so far.
 std::vector<KernelLaunch> launches_of(const ProfileHeader& header) {
   return header.launches == nullptr ? std::vector<KernelLaunch>() : header.launches->from(0);
@@ -57,10 +32,25 @@ void write_percentiles(JsonText& json, std::string_view name, const RecentLatenc
 
 /// The members of /profile/summary but for its report.
 void write_serving_state(JsonText& json, const LiveProfile& profile, const ProfileSources& sources) {
-  write_device(json, profile.header(), sources);
-  write_engine(json, sources.engine_service.status());
-  write_throughput(json, profile, sources);
-  json.key("latency_s").open('{');
+  const ProfileHeader& header = profile.header();
+  json.field("version", header.version).field("model", header.model);
+  json.field("served_model_name", sources.served_model_name);
+  json.field("backend", header.backend).field("device", header.device);
+  json.field("threads", header.threads).key("ceilings").open('{');
+  json.field("read_gbps", header.ceilings.read_gbps).field("gflops", header.ceilings.gflops);
+  json.field("fp8_gflops", header.ceilings.fp8_gflops);
+  json.field("text", header.ceilings.known() ? ceilings_text(header) : "not measured").close('}');
+
+  const EngineStatus status = sources.engine_service.status();
+  json.key("engine").open('{').field("running", status.running).field("waiting", status.waiting);
+  json.field("kv_blocks_used", status.kv_blocks_used);
+  json.field("kv_blocks_total", status.kv_blocks_total).close('}');
+
+  const Throughput recent = throughput(profile.last(static_cast<size_t>(-1)), now_ns(), kThroughputWindow_ns);
+  json.key("throughput").open('{').field("window_s", recent.window_s);
+  json.field("steps_per_s", recent.steps_per_s).field("prompt_tokens_per_s", recent.prompt_tokens_per_s);
+  json.field("generated_tokens_per_s", recent.generated_tokens_per_s).close('}');
+  json.field("generated_tokens", sources.metrics.num_generated_tokens()).key("latency_s").open('{');
   write_percentiles(json, "ttft", sources.metrics.recent_ttft());
   write_percentiles(json, "itl", sources.metrics.recent_itl());
   json.close('}').field("dropped", sources.engine.recorder().dropped());

@@ -47,6 +47,12 @@ const std::vector<Case> kCases{
     {"raw \xe2\x82", "raw �", "raw �"},
 };
 
+std::string custom_input(std::string_view arguments, bool whole) {
+  CustomInput input;
+  std::string text = input.push(arguments);
+  return text + input.finish(whole);
+}
+
 TEST(CustomInputTest, IsTheTextOfTheOneArgument) {
   for (const Case& each : kCases) {
     EXPECT_EQ(custom_input(each.arguments, true), each.text) << each.arguments;

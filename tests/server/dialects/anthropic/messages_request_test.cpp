@@ -62,9 +62,9 @@ TEST_F(MessagesRequestTest, CallsAndResultsBecomeMessages) {
         {"type":"tool_result","tool_use_id":"t2","is_error":true,"content":[{"type":"text","text":"no"}]},
         {"type":"tool_result","tool_use_id":"t3"},{"type":"text","text":"go on"}]}])"),
             OrderedJson::parse(R"([{"role":"user","content":"?"},
-      {"role":"assistant","content":"I look","tool_calls":[
+      {"role":"assistant","content":"I look","reasoning_content":"hm","tool_calls":[
         {"id":"t1","type":"function","function":{"name":"f","arguments":{"a":[1]}}},
-        {"id":"t2","type":"function","function":{"name":"g","arguments":{}}}],"reasoning_content":"hm"},
+        {"id":"t2","type":"function","function":{"name":"g","arguments":{}}}]},
       {"role":"tool","content":"12 C","tool_call_id":"t1","name":"f"},
       {"role":"tool","content":"Error: no","tool_call_id":"t2","name":"g"},
       {"role":"tool","content":"","tool_call_id":"t3"},{"role":"user","content":"go on"}])"));
