@@ -121,6 +121,11 @@ std::unique_ptr<ModelSource> open_model(const std::string& spec, bool draft_laye
   return std::make_unique<GgufModel>(open_gguf(spec), draft_layer);
 }
 
+std::unique_ptr<ModelSource> open_shapes(const std::string& spec) {
+  if (!spec.starts_with(kSyntheticPrefix)) return open_model(spec);
+  return make_synthetic_model(spec, [](std::string_view) { return false; });
+}
+
 std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name,
                                                   bool draft_layer) {
   return std::make_unique<GgufModel>(GgufFile::from_memory(bytes, std::move(name)), draft_layer);

@@ -56,6 +56,8 @@ std::string_view part_of_tensor(std::string_view name);
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. `draft_layer` as in read_config();
 /// a synthetic model then has one. Throws FileError.
 std::unique_ptr<ModelSource> open_model(const std::string& spec, bool draft_layer = false);
+/// The same, without the data of a synthetic model's large tensors.
+std::unique_ptr<ModelSource> open_shapes(const std::string& spec);
 
 /// A GGUF file in memory; `bytes` as in GgufFile::from_memory.
 std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name,
