@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kPoll{5};
 
-/// Of a server with several models.
+/// The name that requests give for one of several models.
 const std::string& name_of(const PooledModel& model) {
   return model.context.served_model_names.front();
 }
