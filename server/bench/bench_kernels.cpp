@@ -49,20 +49,20 @@ Json json_of(const OpCounters& counters) {
           {"stalled_warps_per_issue", stalls}};
 }
 
-}  // namespace
-
-double KernelResult::median_us() const {
-  return median_of(samples_us);
-}
-
+/// Opens a model for one op's weights ("": none). A synthetic model makes no other weights.
 std::unique_ptr<ModelSource> open_kernel_source(const std::string& model, std::string_view op) {
-  if (!model.starts_with(kSyntheticPrefix)) return open_model(model);
-  std::unique_ptr<ModelSource> shapes = make_synthetic_model(model, [](auto) { return false; });
-  if (op.empty()) return shapes;
+  std::unique_ptr<ModelSource> shapes = open_shapes(model);
+  if (op.empty() || !model.starts_with(kSyntheticPrefix)) return shapes;
   const KernelOps ops(*shapes, {});
   return make_synthetic_model(model, [&](std::string_view tensor) {
     return std::ranges::count(ops.tensors(op), tensor, &HostTensor::name) > 0;
   });
+}
+
+}  // namespace
+
+double KernelResult::median_us() const {
+  return median_of(samples_us);
 }
 
 double KernelBench::roofline(const KernelResult& result) const {
@@ -125,17 +125,14 @@ Table kernel_table(const KernelBench& bench) {
   for (const KernelResult& result : bench.results) {
     const KernelWork work = result.kernel.work();
     const double us = result.median_us();
-    table.rows.push_back(
-        {result.kernel.info.name, result.kernel.shape(), std::string(name(result.weight_dtype)),
-         std::to_string(result.kernel.tokens), three_digits(us),
-         fmt::format("{}-{}", three_digits(percentile_of(result.samples_us, 0.05)),
-                     three_digits(percentile_of(result.samples_us, 0.95))),
-         three_digits(static_cast<double>(work.bytes()) * 1e-3 / us),
-         three_digits(static_cast<double>(work.flops) * 1e-6 / us),
-         bench.ceilings.known()
-             ? fmt::format("{:.0f} % {}", 100.0 * bench.roofline(result), bench.bound(result))
-             : "",
-         result.cublas_us ? three_digits(*result.cublas_us) : ""});
+    const double p5 = percentile_of(result.samples_us, 0.05), p95 = percentile_of(result.samples_us, 0.95);
+    table.add(result.kernel.info.name, result.kernel.shape(), name(result.weight_dtype), result.kernel.tokens,
+              us, three_digits(p5) + "-" + three_digits(p95), static_cast<double>(work.bytes()) * 1e-3 / us,
+              static_cast<double>(work.flops) * 1e-6 / us,
+              bench.ceilings.known()
+                  ? fmt::format("{:.0f} % {}", 100.0 * bench.roofline(result), bench.bound(result))
+                  : "",
+              result.cublas_us ? three_digits(*result.cublas_us) : "");
     if (bench.counted) std::ranges::move(counter_cells(result), std::back_inserter(table.rows.back()));
   }
   return table;

@@ -93,12 +93,8 @@ struct KernelBench {
   std::string_view bound(const KernelResult& result) const;
 };
 
-/// Opens a model for one op's weights ("": none). A synthetic model makes no other weights.
-std::unique_ptr<ModelSource> open_kernel_source(const std::string& model, std::string_view op);
-
-/// Runs each op of a model by itself over many sizes, with one op's weights in memory at a
-/// time. A run's time is from its begin to the begin of the next run, as in step records. Runs
-/// follow each other in a CUDA graph, over cold operands. Throws Error naming an unknown op.
+/// Runs each op of a model by itself over many sizes; one op's weights are in memory at a time. A run's time lasts to the begin of the next
+/// run, as in step records. Runs follow each other in a CUDA graph, over cold operands. Throws Error naming an unknown op.
 KernelBench run_kernel_bench(const KernelBenchOptions& options, const EngineOptions& engine);
 
 Table kernel_table(const KernelBench& bench);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "server/bench/bench_workload.h"
+#include "server/bench/http_client.h"
 #include "server/bench/load_metrics.h"
 
 namespace minfer {
@@ -15,8 +15,6 @@ namespace minfer {
 /// Sends the workload to the engine in this process at its times and runs it to the end, or to Ctrl-C. Draws a progress bar on
 /// a terminal. All tokens are greedy and end tokens are ignored, so that every request generates its full number of tokens.
 LoadResult run_load(Engine& engine, const std::vector<Conversation>& workload, int32_t max_concurrency);
-
-class HttpClient;
 
 /// The server under test and the fields of every request to it.
 struct RemoteOptions {
@@ -26,8 +24,8 @@ struct RemoteOptions {
   std::string api_key;
   std::vector<std::string> headers;                                ///< NAME=VALUE
   nlohmann::ordered_json body = nlohmann::ordered_json::object();  ///< further members of the body
-  nlohmann::ordered_json override_body =
-      nlohmann::ordered_json::object();  ///< --extra-body: takes the place of members of the same name
+  /// --extra-body: takes the place of members of the same name.
+  nlohmann::ordered_json override_body = nlohmann::ordered_json::object();
   /// Turns the answers in conversations of tokens into tokens; null if prompts are text. Outlives the load.
   const Tokenizer* tokenizer = nullptr;
   bool keep_text = false;              ///< keep generated text in the records
@@ -41,23 +39,19 @@ class RemoteLoad {
  public:
   /// Throws Error for a URL or header that cannot be used.
   explicit RemoteLoad(RemoteOptions options);
-  ~RemoteLoad();
 
-  /// The model that requests name: the options' model, else the first
-  /// that the server lists at /v1/models. Throws Error if there is none.
+  /// The model that requests name: the options' model, else the first of /v1/models. Throws Error if there is none.
   const std::string& model();
 
-  /// Sends the first turn of the workload until it is answered, again a second
-  /// after each failure. After `timeout_s`, throws Error with the last failure.
+  /// Sends the first turn of the workload until it is answered, once a second. After `timeout_s`, throws Error with the last failure.
   void wait_until_ready(const std::vector<Conversation>& workload, double timeout_s);
 
-  /// Sends the workload at its times and reads all answers, or up to Ctrl-C. Draws a progress bar on a
-  /// terminal. A conversation that fails ends with that turn.
+  /// Sends the workload at its times and reads all answers, or up to Ctrl-C, as run_load(). A conversation that fails ends with that turn.
   LoadResult run(const std::vector<Conversation>& workload, int32_t max_concurrency);
 
  private:
   RemoteOptions options_;
-  std::unique_ptr<HttpClient> client_;
+  HttpClient client_;
 };
 
 }  // namespace minfer

@@ -34,6 +34,12 @@ double deviation(const std::vector<double>& values, size_t divisor) {
 
 }  // namespace
 
+std::string cell_of_json(const Json& value) {
+  if (value.is_null()) return "-";
+  if (value.is_string()) return value.get<std::string>();
+  return value.is_number_float() ? fmt::format("{:.2f}", value.get<double>()) : value.dump();
+}
+
 void print_results(const Json& objects, const Table& table, const std::string& format) {
   if (format == "json") fmt::print("{}\n", objects.dump(2, ' ', false, Json::error_handler_t::replace));
   if (format == "jsonl") {
@@ -56,7 +62,7 @@ double median_of(std::vector<double> values) {
 }
 
 double deviation_of(const std::vector<double>& values) {
-  return values.size() < 2 ? 0.0 : deviation(values, values.size() - 1);
+  return deviation(values, values.size() - (values.empty() ? 0 : 1));
 }
 
 double population_deviation_of(const std::vector<double>& values) {

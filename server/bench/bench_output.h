@@ -18,8 +18,10 @@ double population_deviation_of(const std::vector<double>& values);
 /// Interpolated between ranks, as numpy.percentile; `share` 0.99 is p99. 0 if there are no values.
 double percentile_of(std::vector<double> values, double share);
 
-/// Prints results in a format of `-o`: "table" and "md" show `table`; "json", "jsonl"
-/// and "csv" show the objects of the array, which have the same fields, at least one.
+/// A value as a cell of a table: "-" if it is null, a fraction with two decimals, a text as it is.
+std::string cell_of_json(const nlohmann::ordered_json& value);
+
+/// Prints results in a format of `-o`: "table" and "md" show `table`, the others the objects (at least one) with the same fields.
 void print_results(const nlohmann::ordered_json& objects, const Table& table, const std::string& format);
 
 }  // namespace minfer

@@ -20,8 +20,7 @@ struct WorkloadOptions {
   /// Random lengths, of input and output: uniform between (1 - ratio) and (1 + ratio) times the length.
   double range_ratio = 0.0;
   int32_t num_turns = 1;  ///< of a conversation; each turn's prompt is input_len long, behind all before it
-  /// JSON Lines: {"prompt": TEXT or [ids], "output_len": N, "priority": N}, the last two optional; empty:
-  /// random prompts
+  /// JSON Lines: {"prompt": TEXT or [ids], "output_len": N, "priority": N}, the last two optional; empty: random prompts.
   std::string dataset = {};
   std::string replay = {};    ///< a profile: its requests, see replay.h; empty: another load
   double replay_speed = 1.0;  ///< how much faster they arrive; infinite: all at once

@@ -72,17 +72,11 @@ bool CompletionStream::holds_output(const simdjson::dom::element& choice) const 
 }
 
 void CompletionStream::on_end(const std::string& error) {
-  conclude(error);
-  const std::function<void()> on_done = std::move(on_done_);  // it may end the life of this object
-  on_done();
-}
-
-void CompletionStream::conclude(const std::string& transport_error) {
   if (!stream_error_.empty()) {
     record_.error = "error in the stream";
     record_.error_detail = error_message(stream_error_);
-  } else if (!transport_error.empty()) {
-    record_.error = transport_error;
+  } else if (!error.empty()) {
+    record_.error = error;
   } else if (status_ != 200) {
     record_.error = fmt::format("HTTP {}", status_);
     record_.error_detail = error_message(body_);
@@ -91,6 +85,8 @@ void CompletionStream::conclude(const std::string& transport_error) {
   }
   // If the server reports no usage: at least as many tokens as responses.
   if (record_.output_tokens == 0) record_.output_tokens = static_cast<int64_t>(record_.chunk_ns.size());
+  const std::function<void()> on_done = std::move(on_done_);  // it may end the life of this object
+  on_done();
 }
 
 std::string error_message(std::string_view body) {

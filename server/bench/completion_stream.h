@@ -36,11 +36,9 @@ class SseParser {
   bool after_cr_ = false;  ///< the last line ended with CR, to which an LF may still belong
 };
 
-/// Reads the streamed answer to one completion request of OpenAI's API and keeps what a load test needs.
-/// A response with output is what vLLM's benchmark counts as one: each event with a choice, even with
-/// empty text. In chats, an event that only names the role or the reason for the end does not count.
-///
-/// Used on the thread of its HttpClient. An event costs it 0.4 us (tests/benchmarks/load_generator_benchmark.cpp).
+/// Reads the streamed answer to one completion request of OpenAI's API, on its HttpClient's thread. Responses with output are counted as
+/// in vLLM's benchmark: each event with a choice, even with empty text; in chats none that only names the role or the reason for the end.
+/// An event costs 0.4 us (tests/benchmarks/load_generator_benchmark.cpp).
 class CompletionStream : public HttpResponseHandler {
  public:
   /// `on_done` is called once, when the record is complete. It may destroy this object.
@@ -55,7 +53,6 @@ class CompletionStream : public HttpResponseHandler {
  private:
   void on_event(std::string_view data, int64_t time_ns);
   bool holds_output(const simdjson::dom::element& choice) const;
-  void conclude(const std::string& transport_error);
 
   bool is_chat_;
   bool keep_text_;

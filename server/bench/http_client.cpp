@@ -34,21 +34,11 @@ using Url = std::unique_ptr<CURLU, CurlDeleter<curl_url_cleanup>>;
 std::string server_url(const std::string& text) {
   constexpr std::string_view kExpected = "expected http[s]://HOST[:PORT][/PATH]";
   const Url url(curl_url());
-  const bool has_scheme = text.starts_with("http://") || text.starts_with("https://");
-  if (!has_scheme) fail("{}: {}", text, kExpected);
+  if (!text.starts_with("http://") && !text.starts_with("https://")) fail("{}: {}", text, kExpected);
   const CURLUcode code = curl_url_set(url.get(), CURLUPART_URL, text.c_str(), CURLU_DISALLOW_USER);
   if (code != CURLUE_OK) fail("{}: {}, {}", text, curl_url_strerror(code), kExpected);
   if (text.find_first_of("?#@") != std::string::npos) fail("{}: {} without user or query", text, kExpected);
-  std::string_view kept = text;
-  while (kept.ends_with('/'))
-    kept.remove_suffix(1);
-  return std::string(kept);
-}
-
-int open_epoll() {
-  const int opened = epoll_create1(EPOLL_CLOEXEC);
-  if (opened < 0) fail("epoll_create1: {}", std::strerror(errno));
-  return opened;
+  return text.substr(0, text.find_last_not_of('/') + 1);
 }
 
 /// Keeps the answer to HttpClient::ask().
@@ -119,8 +109,12 @@ struct HttpClient::Request {
 };
 
 HttpClient::HttpClient(const std::string& url, HttpClientOptions options)
-    : url_(server_url(url)), options_(std::move(options)), epoll_(open_epoll()), multi_(curl_multi_init()) {
+    : url_(server_url(url)),
+      options_(std::move(options)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      multi_(curl_multi_init()) {
   raise_descriptor_limit();  // beyond it: errors that say so
+  if (epoll_ < 0) fail("epoll_create1: {}", std::strerror(errno));
   if (multi_ == nullptr) throw std::bad_alloc();
   curl_multi_setopt(multi_, CURLMOPT_SOCKETFUNCTION, &HttpClient::watch);
   curl_multi_setopt(multi_, CURLMOPT_SOCKETDATA, this);

@@ -9,8 +9,8 @@
 
 namespace minfer {
 
-/// Takes the response to one request. HttpClient calls on_status, on_body
-/// any number of times, and always on_end last, on the thread that runs it. Only on_end may throw.
+/// Takes the response to one request. The thread that runs HttpClient calls on_status, on_body any number of times, and always on_end last.
+/// Only on_end may throw.
 class HttpResponseHandler {
  public:
   virtual ~HttpResponseHandler() = default;
@@ -46,11 +46,9 @@ struct HttpClientOptions {
   std::string bearer_token = {};
 };
 
-/// An HTTP/1.1 client over libcurl for many requests at once to one server. Each request under way has a connection; connections are
-/// reused. If a kept connection fails before any of the response came (the server had closed it), the request is sent once more on a
-/// new one. Certificates of https are those of the system, or of the file that SSL_CERT_FILE names.
-///
-/// Everything happens on the thread that calls run_until().
+/// An HTTP/1.1 client over libcurl for many requests at once to a server, on the thread that calls run_until(). Each request under way has
+/// a connection; connections are reused. If a kept connection fails before any of the response came (the server had closed it), the request
+/// is sent once more on a new one. Certificates of https are those of the system, or of the file that SSL_CERT_FILE names.
 class HttpClient {
  public:
   /// `url` is http[s]://HOST[:PORT][/PATH]. Throws Error saying what is wrong with anything else: user names, queries.

@@ -92,10 +92,6 @@ std::vector<int32_t> default_tokens(TokenScope scope, bool on_gpu) {
   return powers_of_two(scope == TokenScope::prefill ? 64 : 1, 8192);
 }
 
-std::vector<int32_t> default_contexts(bool on_gpu) {
-  return on_gpu ? std::vector<int32_t>{512, 2048, 8192, 32768} : std::vector<int32_t>{256, 1024};
-}
-
 }  // namespace
 
 KernelOps::KernelOps(const ModelSource& source, const KernelTypes& types, std::optional<DType> quantization)
@@ -146,7 +142,9 @@ std::vector<KernelCase> KernelOps::cases(std::string_view op, const KernelSizes&
   const OpInfo& info = find(op).info;
   const std::vector<int32_t> tokens =
       sizes.tokens.empty() ? default_tokens(info.scope, on_gpu) : sizes.tokens;
-  const std::vector<int32_t> contexts = sizes.contexts.empty() ? default_contexts(on_gpu) : sizes.contexts;
+  const std::vector<int32_t> contexts = !sizes.contexts.empty() ? sizes.contexts
+                                        : on_gpu                ? powers_of_two(512, 32768, 4)
+                                                                : powers_of_two(256, 1024, 4);
   const KernelCase common{.info = info,
                           .norm_eps = config_.norm_eps,
                           .rotary_size = config_.rotary_size_of(layer_),

@@ -15,10 +15,6 @@
 namespace minfer {
 namespace {
 
-double to_ms(int64_t ns) {
-  return static_cast<double>(ns) * 1e-6;
-}
-
 bool meets(const RequestRecord& record, const Goodput& goodput) {
   return std::ranges::all_of(goodput, [&](const auto& bound) {
     const auto& [metric, limit_ms] = bound;
@@ -71,15 +67,6 @@ void add_peaks(LoadMetrics& metrics, std::span<const RequestRecord> records) {
 
 using Json = nlohmann::ordered_json;
 
-void add_statistics(Json& json, const std::string& metric, const std::vector<double>& values,
-                    const std::vector<double>& percentiles) {
-  json["mean_" + metric + "_ms"] = mean_of(values);
-  json["median_" + metric + "_ms"] = median_of(values);
-  json["std_" + metric + "_ms"] = population_deviation_of(values);
-  for (double percentile : percentiles)
-    json[fmt::format("p{}_{}_ms", percentile, metric)] = percentile_of(values, percentile / 100.0);
-}
-
 /// The options of the load.
 void add_settings(Json& json, const WorkloadOptions& workload, size_t num_records,
                   const LoadSubject& subject) {
@@ -98,23 +85,6 @@ void add_settings(Json& json, const WorkloadOptions& workload, size_t num_record
 }
 
 }  // namespace
-
-std::string RequestRecord::problem() const {
-  return error_detail.empty() ? error : fmt::format("{}: {}", error, error_detail);
-}
-
-double RequestRecord::ttft_ms() const {
-  return chunk_ns.empty() ? 0.0 : to_ms(chunk_ns.front() - start_ns);
-}
-
-double RequestRecord::e2el_ms() const {
-  return to_ms(end_ns() - start_ns);
-}
-
-double RequestRecord::tpot_ms() const {
-  if (output_tokens <= 1) return 0.0;
-  return (e2el_ms() - ttft_ms()) / static_cast<double>(output_tokens - 1);
-}
 
 std::vector<double> RequestRecord::itl_ms() const {
   std::vector<double> latencies;
@@ -175,8 +145,14 @@ Json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
     json["spec_decode_acceptance_rate"] = accepted / static_cast<double>(drafted.draft_tokens);
     json["spec_decode_acceptance_length"] = 1.0 + accepted / static_cast<double>(drafted.drafts);
   }
-  for (const std::string& metric : options.metrics)
-    add_statistics(json, metric, metrics.latencies_ms[metric], options.percentiles);
+  for (const std::string& metric : options.metrics) {
+    const std::vector<double>& values = metrics.latencies_ms[metric];
+    json["mean_" + metric + "_ms"] = mean_of(values);
+    json["median_" + metric + "_ms"] = median_of(values);
+    json["std_" + metric + "_ms"] = population_deviation_of(values);
+    for (double percentile : options.percentiles)
+      json[fmt::format("p{}_{}_ms", percentile, metric)] = percentile_of(values, percentile / 100.0);
+  }
   return json;
 }
 
@@ -200,13 +176,10 @@ void add_details(Json& json, const LoadResult& result) {
 Table load_result_table(const Json& json) {
   Table table{.title = "load test", .columns = {"metric", "value"}};
   for (const auto& [field, value] : json.items()) {
-    if (value.is_null() || value.is_object()) continue;
-    table.rows.push_back({field, value.is_number_float() ? fmt::format("{:.2f}", value.get<double>())
-                                 : value.is_string()     ? value.get<std::string>()
-                                                         : value.dump()});
+    if (!value.is_null() && !value.is_object()) table.add(field, cell_of_json(value));
   }
   for (const auto& [kind, count] : json.at("error_counts").items())
-    table.rows.push_back({"error: " + kind, count.dump()});
+    table.add("error: " + kind, count.dump());
   return table;
 }
 

@@ -25,16 +25,20 @@ struct RequestRecord {
 
   bool completed() const { return error.empty(); }
   /// Kind and detail of the failure; empty if it went well.
-  std::string problem() const;
+  std::string problem() const { return error_detail.empty() ? error : error + ": " + error_detail; }
   int64_t end_ns() const { return chunk_ns.empty() ? start_ns : chunk_ns.back(); }
   /// Time to first token: to the first response with output.
-  double ttft_ms() const;
+  double ttft_ms() const { return chunk_ns.empty() ? 0.0 : to_ms(chunk_ns.front() - start_ns); }
   /// End-to-end latency: to the last response with output.
-  double e2el_ms() const;
+  double e2el_ms() const { return to_ms(end_ns() - start_ns); }
   /// Time per output token after the first: (e2el - ttft) / (output tokens - 1); 0 for a single token.
-  double tpot_ms() const;
+  double tpot_ms() const {
+    return output_tokens <= 1 ? 0.0 : (e2el_ms() - ttft_ms()) / static_cast<double>(output_tokens - 1);
+  }
   /// Inter-token latencies: the times between two responses, which may hold several tokens.
   std::vector<double> itl_ms() const;
+
+  static double to_ms(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
 };
 
 /// The bounds that good requests meet, in milliseconds by metric: ttft, tpot, e2el (DistServe, arXiv:2401.09670).
@@ -51,8 +55,7 @@ struct LoadResult {
   bool interrupted = false;   ///< ended early by Ctrl-C: requests under way then are in no record
 };
 
-/// A load test's figures, by the formulas of vLLM's `bench
-/// serve`. Failed requests count only in `failed` and `errors`.
+/// A load test's figures, by the formulas of vLLM's `bench serve`. Failed requests count only in `failed` and `errors`.
 struct LoadMetrics {
   int64_t completed = 0;
   int64_t failed = 0;
@@ -85,13 +88,11 @@ struct LoadSubject {
   std::string tokenizer;  ///< source of random tokens, if it is not the model
 };
 
-/// The result under the names of vLLM's `bench serve --save-result`, and `errors` counted by kind in
-/// `error_counts`.
+/// The result under the names of vLLM's `bench serve --save-result`; `error_counts` has the errors by kind.
 nlohmann::ordered_json load_result_json(const LoadResult& result, const WorkloadOptions& workload,
                                         const LoadReportOptions& options, const LoadSubject& subject);
 
-/// Adds the fields of vLLM's --save-detailed: lengths, latencies (in seconds),
-/// texts and errors of every request, in the order in which they were sent.
+/// Adds vLLM's --save-detailed: lengths, latencies (in seconds), texts and errors of every request, in the order of sending.
 void add_details(nlohmann::ordered_json& json, const LoadResult& result);
 
 /// The result for people.

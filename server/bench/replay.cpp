@@ -1,6 +1,5 @@
 #include "server/bench/replay.h"
 
-#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <memory>
@@ -126,11 +125,6 @@ Json notes_of(const RecordedLoad& load, const Json& recorded) {
   add(load.num_refused, "that were refused, left out");
   if (!load.note.empty()) notes.push_back(load.note);
   return notes;
-}
-
-std::string cell(const Json& value) {
-  if (value.is_null()) return "-";
-  return value.is_number_float() ? fmt::format("{:.2f}", value.get<double>()) : value.dump();
 }
 
 }  // namespace
@@ -307,8 +301,8 @@ Json replay_json(const RecordedLoad& load, double speed, const RequestFigures& r
 Table replay_table(const Json& replay) {
   Table table{.title = "replay", .columns = {"metric", "recorded", "replayed", "ratio"}};
   for (const auto& [figure, value] : replay["recorded"].items())
-    table.rows.push_back(
-        {figure, cell(value), cell(replay["replayed"][figure]), cell(replay["ratio"][figure])});
+    table.add(figure, cell_of_json(value), cell_of_json(replay["replayed"][figure]),
+              cell_of_json(replay["ratio"][figure]));
   for (const Json& each : replay["differences"])
     table.rows.push_back({each["option"], each["recorded"], each["replayed"], "differs"});
   return table;

@@ -43,8 +43,7 @@ ModelSize size_of(const Engine& engine) {
   const ModelSource& model = engine.model();
   ModelSize size;
   std::map<DType, size_t> bytes_of_type;
-  for (const HostTensor& tensor :
-       tensors_to_load(model.tensors(), engine.options().quantization, model.name())) {
+  for (const auto& tensor : tensors_to_load(model.tensors(), engine.options().quantization, model.name())) {
     bytes_of_type[tensor.loaded_dtype()] += tensor.loaded_bytes();
     size.bytes += static_cast<int64_t>(tensor.loaded_bytes());
     size.parameters += tensor.count * tensor.rows * tensor.cols;
@@ -106,10 +105,10 @@ void run_speed(const BenchArgs& args) {
   for (const SpeedResult& result : results) {
     const std::vector<double> speeds = result.tokens_per_second();
     objects.push_back(speed_json(*engine, backend, result));
-    table.rows.push_back({size.type, fmt::format("{:.2f} MiB", static_cast<double>(size.bytes) / (1 << 20)),
-                          fmt::format("{:.2f} M", static_cast<double>(size.parameters) * 1e-6), backend.name,
-                          std::to_string(backend.threads), result.label(),
-                          fmt::format("{:.2f} ± {:.2f}", mean_of(speeds), deviation_of(speeds))});
+    table.add(size.type, fmt::format("{:.2f} MiB", static_cast<double>(size.bytes) / (1 << 20)),
+              fmt::format("{:.2f} M", static_cast<double>(size.parameters) * 1e-6), backend.name,
+              backend.threads, result.label(),
+              fmt::format("{:.2f} ± {:.2f}", mean_of(speeds), deviation_of(speeds)));
   }
   print_results(objects, table, args.format);
 }
@@ -145,10 +144,9 @@ void run_overhead(const BenchArgs& args, bool with_prompts) {
                        {"overhead_p25", low},
                        {"overhead_p75", high},
                        {"samples_overhead", overheads}});
-    table.rows.push_back(
-        {test.label(), std::to_string(turns), fmt::format("{:.2f}", median_of(result.recorded)),
-         fmt::format("{:.2f}", median_of(result.unrecorded)), fmt::format("{:.2f} %", 100.0 * median),
-         fmt::format("{:.2f} to {:.2f} %", 100.0 * low, 100.0 * high)});
+    table.add(test.label(), turns, fmt::format("{:.2f}", median_of(result.recorded)),
+              fmt::format("{:.2f}", median_of(result.unrecorded)), fmt::format("{:.2f} %", 100.0 * median),
+              fmt::format("{:.2f} to {:.2f} %", 100.0 * low, 100.0 * high));
   }
   print_results(objects, table, args.format);
 }
@@ -169,16 +167,15 @@ void run_kernels(const BenchArgs& args) {
   if (!bench.counters_error.empty()) print_notice(fmt::format("minfer: warning: {}\n", bench.counters_error));
 }
 
-using Names = std::vector<std::string>;
-
 /// Throws Error for an option on the command line that would change nothing in this kind of test: one of
 /// `groups`, but for the `exceptions`.
-void refuse_options(const CLI::App& command, const std::string& test, const Names& groups,
-                    const Names& exceptions = {}) {
+void refuse_options(const CLI::App& command, const std::string& test, const std::vector<std::string>& groups,
+                    const std::vector<std::string>& exceptions = {}) {
   for (const CLI::Option* option : command.get_options()) {
-    if (option->count() == 0 || std::ranges::count(groups, option->get_group()) == 0) continue;
-    if (std::ranges::any_of(exceptions, [&](const auto& name) { return option->check_name(name); })) continue;
-    fail("{}: not an option of {}", option->get_name(), test);
+    const auto is_it = [&](const std::string& name) { return option->check_name(name); };
+    if (option->count() > 0 && std::ranges::count(groups, option->get_group()) > 0 &&
+        std::ranges::none_of(exceptions, is_it))
+      fail("{}: not an option of {}", option->get_name(), test);
   }
 }
 
@@ -241,24 +238,22 @@ void add_bench_command(CLI::App& app) {
   auto args = std::make_shared<BenchArgs>();
   const OptionGroup speed{*command, kSpeedGroup};
   add_list(speed, "-p,--n-prompt", args->speed.prompt_tokens,
-           "prompt lengths to test, e.g. 512,2048 (0: none)")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  add_list(speed, "-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+           "prompt lengths to test, e.g. 512,2048 (0: none)", CLI::NonNegativeNumber)
+      ->capture_default_str();
+  add_list(speed, "-n,--n-gen", args->speed.generated_tokens, "generation lengths to test (0: none)",
+           CLI::NonNegativeNumber)
+      ->capture_default_str();
   add_list(speed, "--pg,--prompt-and-gen", args->speed.prompt_and_generated,
            "tests of prompt and generation together, two numbers each: 512,64 processes 512 tokens, then "
-           "generates 64; with --parallel, prompts and decoding share steps")
-      ->check(CLI::PositiveNumber);
+           "generates 64; with --parallel, prompts and decoding share steps",
+           CLI::PositiveNumber);
   add_with_default(speed, "-d,--n-depth", args->speed.depth,
-                   "tokens of context before a generation test begins (0: one)")
-      ->check(CLI::NonNegativeNumber);
-  add_list(speed, "--parallel", args->speed.parallel, "sequences at once; every test runs with each number")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  add_with_default(speed, "-r,--repetitions", args->speed.repetitions, "how often each test is repeated")
-      ->check(CLI::PositiveNumber);
+                   "tokens of context before a generation test begins (0: one)", CLI::NonNegativeNumber);
+  add_list(speed, "--parallel", args->speed.parallel, "sequences at once; every test runs with each number",
+           CLI::PositiveNumber)
+      ->capture_default_str();
+  add_with_default(speed, "-r,--repetitions", args->speed.repetitions, "how often each test is repeated",
+                   CLI::PositiveNumber);
   add_flag(speed, "--profile-overhead", args->profile_overhead,
            "measure the cost of recording steps: generate -n tokens, and process prompts if -p is given, in "
            "turns with recording and without anything launched or kept for it, at least 20 times each");
@@ -267,24 +262,20 @@ void add_bench_command(CLI::App& app) {
                                     "measure each op of the model alone, over many sizes and with "
                                     "cold caches (default model: synthetic:llama-3.1-8b:bf16)");
   add_list(kernels, "--op", args->kernel.ops,
-           "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)")
-      ->needs(by_kernel);
+           "these ops only, by their names in profiles, e.g. qkv,attention_decode (all norms: rms_norm)",
+           by_kernel);
   add_flag(kernels, "--counters", args->kernel.counters,
-           "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, warp stalls")
-      ->needs(by_kernel);
+           "also read the GPU's hardware counters of one run: bytes moved, occupancy, L2 hits, warp stalls",
+           by_kernel);
   add_list(kernels, "--tokens", args->kernel.sizes.tokens,
-           "tokens of a step; sequences for attention_decode (default: powers of two)")
-      ->check(CLI::Range(1, 1 << 20))
-      ->needs(by_kernel);
+           "tokens of a step; sequences for attention_decode (default: powers of two)",
+           CLI::Range(1, 1 << 20), by_kernel);
   add_list(kernels, "--context", args->kernel.sizes.contexts,
-           "cached tokens of a sequence, for attention_decode")
-      ->check(CLI::Range(1, 1 << 20))
-      ->needs(by_kernel);
+           "cached tokens of a sequence, for attention_decode", CLI::Range(1, 1 << 20), by_kernel);
   args->load.add_to(*command);
   args->engine.add_policy_option(*command);
-  command->add_option("-o,--output", args->format, "table, json, jsonl, csv or md")
-      ->check(one_of({"table", "json", "jsonl", "csv", "md"}))
-      ->capture_default_str();
+  add_with_default({*command}, "-o,--output", args->format, "table, json, jsonl, csv or md",
+                   one_of({"table", "json", "jsonl", "csv", "md"}));
   args->engine.add_model_options(*command);
   args->engine.add_serving_options(*command);
   args->engine.add_synthetic_acceptance(*command);

@@ -112,21 +112,16 @@ void add_eval_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "Perplexity of a text, or the logits of given tokens");
   auto args = std::make_shared<EvalArgs>();
   args->engine.add_model_options(*command);
-  CLI::Option* text = command->add_option("--text", args->text_file, "text file to compute the perplexity of")
-                          ->check(existing_file());
-  CLI::Option* tokens =
-      command->add_option("--tokens", args->tokens_file, "file of token ids separated by white space")
-          ->check(existing_file())
-          ->excludes(text);
-  command->add_option("--logits", args->logits_file, "file for the logits of --tokens")->needs(tokens);
-  tokens->needs(command->get_option("--logits"));
-  command->add_option("--window", args->window, "tokens of a perplexity window; its second half counts")
-      ->check(CLI::Range(2, 1 << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--chunk", args->chunk,
-                   "tokens computed at a time, at most --max-num-batched-tokens (0: as many)")
-      ->capture_default_str();
+  const OptionGroup group{*command};
+  add_option(group, "--text", args->text_file, "text file to compute the perplexity of", existing_file());
+  CLI::Option* tokens = add_option(group, "--tokens", args->tokens_file,
+                                   "file of token ids separated by white space", existing_file());
+  tokens->excludes("--text")->needs(
+      add_option(group, "--logits", args->logits_file, "file for the logits of --tokens", tokens));
+  add_with_default(group, "--window", args->window, "tokens of a perplexity window; its second half counts",
+                   CLI::Range(2, 1 << 20));
+  add_with_default(group, "--chunk", args->chunk,
+                   "tokens computed at a time, at most --max-num-batched-tokens (0: as many)");
   command->footer(
       "Examples:\n"
       "  minfer eval --text story.txt --window 128\n"

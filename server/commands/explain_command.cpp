@@ -60,8 +60,7 @@ Diagnosis diagnosis_of_server(const ExplainArguments& arguments) {
 Diagnosis diagnosis_of_file(const std::string& path) {
   require_profile(path);
   Evidence reader;
-  const std::string note = read_profile(path, reader);
-  if (!note.empty()) print_notice(note + "\n");
+  if (const std::string note = read_profile(path, reader); !note.empty()) print_notice(note + "\n");
   return diagnose(reader);
 }
 
@@ -195,17 +194,7 @@ std::string try_advice(const Diagnosis& diagnosis, const ExplainArguments& argum
                         .model = arguments.model,
                         .run_s = std::max(2.0, kAloneShare * arguments.budget_s / (3.0 * runs)),
                         .budget_s = arguments.budget_s});
-  tried.alternatives.emplace_back();
-  for (const KeptTrial& trial : tried.trials)
-    tried.alternatives.push_back({.options = words_of(trial.option)});
-  session.take(tried.alternatives, kTurns, kAloneShare);
-  const Alternative& base = tried.alternatives.front();
-  for (size_t i = 0; i < tried.trials.size(); ++i) {
-    KeptTrial& trial = tried.trials[i];
-    trial.error = tried.alternatives[i + 1].error;
-    trial.gain = measured_gain(base, tried.alternatives[i + 1], trial.figure);
-  }
-  session.keep(base, tried.trials);
+  tried.alternatives = session.compare({}, tried.trials, kTurns, kAloneShare);
   std::ranges::stable_sort(tried.trials, std::ranges::greater{}, [](const KeptTrial& trial) {
     return trial.gain.helped() ? trial.gain.median : -1.0;
   });
@@ -213,12 +202,10 @@ std::string try_advice(const Diagnosis& diagnosis, const ExplainArguments& argum
     const KeptTrial& first = tried.trials.front();
     tried.best = words_of(first.option);
     if (const std::vector<std::string> all = all_that_helped(tried.trials); all.size() > tried.best.size()) {
-      tried.together = {{}, {.options = all}};
-      session.take(tried.together, kTurns, 1.0);
-      tried.together_gain = measured_gain(tried.together.front(), tried.together.back(), first.figure);
-      session.keep(
-          base,
-          {{.option = tried.together.back().text(), .figure = first.figure, .gain = tried.together_gain}});
+      std::vector<KeptTrial> together{
+          {.option = fmt::format("{}", fmt::join(all, " ")), .figure = first.figure}};
+      tried.together = session.compare({}, together, kTurns, 1.0);
+      tried.together_gain = together.front().gain;
       if (tried.together_gain.median >= first.gain.median) tried.best = all;
     }
   }
@@ -230,12 +217,10 @@ void run_explain(const ExplainArguments& arguments) {
   if (arguments.path.empty() == arguments.url.empty()) fail("profile explain: give either FILE or --url");
   const Diagnosis diagnosis =
       arguments.url.empty() ? diagnosis_of_file(arguments.path) : diagnosis_of_server(arguments);
-  if (arguments.try_advice) {
-    if (arguments.format != "json") print_output(rendered(diagnosis, arguments.format, arguments.all) + "\n");
-    print_output(try_advice(diagnosis, arguments));
-  } else {
-    print_output(rendered(diagnosis, arguments.format, arguments.all));
-  }
+  const std::string text = rendered(diagnosis, arguments.format, arguments.all);
+  if (!arguments.try_advice) print_output(text);
+  if (arguments.try_advice && arguments.format != "json") print_output(text + "\n");
+  if (arguments.try_advice) print_output(try_advice(diagnosis, arguments));
   if (arguments.fail_above && diagnosis.worst() > *arguments.fail_above) {
     fail("{} is worth {:.2f} %, more than {:.2f} %", diagnosis.findings.front().rule,
          100.0 * diagnosis.worst(), 100.0 * *arguments.fail_above);
@@ -248,35 +233,29 @@ void add_explain_command(CLI::App& profile) {
   CLI::App* explain =
       profile.add_subcommand("explain", "Why a run was not faster, and what to try: findings, worst first");
   const auto arguments = std::make_shared<ExplainArguments>();
-  explain->add_option("file", arguments->path, "Profile file, as --profile-out writes it")
-      ->option_text("FILE");
+  const OptionGroup group{*explain};
+  add_option(group, "file", arguments->path, "Profile file, as --profile-out writes it", Shown{"FILE"});
   CLI::Option* url =
-      explain
-          ->add_option("--url", arguments->url,
-                       "Ask the server at http://HOST:PORT instead (its key: MINFER_API_KEY). It knows its "
-                       "last steps, and the last 4,096 of the requests that have ended since")
-          ->option_text("URL");
-  explain->add_option("--last", arguments->last, "Steps of the server to look at")
-      ->check(CLI::PositiveNumber)
-      ->needs(url)
-      ->option_text(fmt::format("N (default {})", arguments->last));
+      add_option(group, "--url", arguments->url,
+                 "Ask the server at http://HOST:PORT instead (its key: MINFER_API_KEY). It knows its "
+                 "last steps, and the last 4,096 of the requests that have ended since",
+                 Shown{"URL"});
+  add_option(group, "--last", arguments->last, "Steps of the server to look at", CLI::PositiveNumber, url,
+             Shown{fmt::format("N (default {})", arguments->last)});
   add_format(*explain, arguments->format, {"table", "json", "md"});
   explain->add_flag("--all", arguments->all, "Also show findings of 5 % and less (JSON always has them)");
   CLI::Option* try_it =
-      explain
-          ->add_flag("--try", arguments->try_advice,
-                     "Replay the recorded load with and without each option that findings advise, each run "
-                     "in a process of its own, and show the gain of each option")
+      add_flag(group, "--try", arguments->try_advice,
+               "Replay the recorded load with and without each option that findings advise, each run "
+               "in a process of its own, and show the gain of each option")
           ->excludes(url);
   const auto take_budget = [arguments](const std::string& text) {
     arguments->budget_s = seconds_of("--budget", text);
   };
-  explain->add_option_function<std::string>("--budget", take_budget, "Approximate time that --try may take")
-      ->needs(try_it)
-      ->option_text("TIME [120s]");
-  explain->add_option("-m,--model", arguments->model, "Model that --try runs (default: the record's)")
-      ->needs(try_it)
-      ->option_text("MODEL");
+  add_taken(group, "--budget", take_budget, "Approximate time that --try may take", try_it,
+            Shown{"TIME [120s]"});
+  add_option(group, "-m,--model", arguments->model, "Model that --try runs (default: the record's)", try_it,
+             Shown{"MODEL"});
   add_fail_above(*explain, arguments->fail_above, "Exit with code 1 if a finding is worth more, e.g. 5%");
   explain->footer(
       "Examples:\n"

@@ -24,28 +24,8 @@ struct InspectOptions {
   PlanOptions plan = {};
 };
 
-/// The shape, if the file is a model of an architecture that minfer runs; `why_not` says why it is none.
-std::optional<ModelConfig> runnable_config(const GgufFile& file, std::string& why_not) {
-  if (file.tensors().empty()) {
-    why_not = "a vocabulary without tensors";
-    return std::nullopt;
-  }
-  try {
-    return read_config(file);
-  } catch (const FileError& error) {
-    why_not = error.what();
-    return std::nullopt;
-  }
-}
-
-/// A synthetic model is planned by its shapes: random weights would only take time.
-std::unique_ptr<ModelSource> model_to_plan(const std::string& spec) {
-  if (!spec.starts_with(kSyntheticPrefix)) return open_model(spec);
-  return make_synthetic_model(spec, [](std::string_view) { return false; });
-}
-
 void show_plan(const InspectOptions& options) {
-  const nlohmann::ordered_json plans = plan_json(*model_to_plan(options.file), options.plan);
+  const nlohmann::ordered_json plans = plan_json(*open_shapes(options.file), options.plan);
   print_output(options.output == "json" ? plans.dump(2) + "\n" : plan_tables(plans, options.plan));
 }
 
@@ -54,8 +34,13 @@ void inspect(const InspectOptions& options) {
   const GgufFile file = options.file.empty()
                             ? GgufFile::from_memory(embedded_demo_model(), "the embedded demo model")
                             : GgufFile::open(options.file);
-  std::string why_not;
-  const std::optional<ModelConfig> config = runnable_config(file, why_not);
+  std::string why_not = "a vocabulary without tensors";
+  std::optional<ModelConfig> config;  // absent: minfer cannot run it
+  try {
+    if (!file.tensors().empty()) config = read_config(file);
+  } catch (const FileError& error) {
+    why_not = error.what();
+  }
   std::vector<HostTensor> to_load;
   if (config)
     to_load = tensors_to_load(split_fused_tensors(file.tensors(), *config, file.name()),
@@ -86,9 +71,8 @@ void add_inspect_command(CLI::App& app) {
                       "A GGUF file, for a split model its first part; or hf:ORG/REPO[:QUANT] (default: the "
                       "embedded demo model)");
   add_hub_options({*command, "Options"}, options->file)->excludes("file");
-  command->add_option("-o,--output", options->output, "Format: table or json")
-      ->check(one_of({"table", "json"}))
-      ->capture_default_str();
+  add_with_default({*command}, "-o,--output", options->output, "Format: table or json",
+                   one_of({"table", "json"}));
   command->add_flag("--tensors,!--no-tensors", options->tensors,
                     "List every tensor (default), or totals only");
   EngineArgs::add_quantization(*command, options->plan.quantization);
@@ -96,17 +80,11 @@ void add_inspect_command(CLI::App& app) {
       "--plan", options->plans,
       "Show instead the kernel that computes each op of a step on an H200, with its tile, modelled time and "
       "scratch memory. Needs no GPU. The file may be synthetic:NAME[:TYPE]");
-  command->add_option("--tokens", options->plan.tokens, "With --plan: tokens of a step")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->needs(plan)
-      ->capture_default_str();
-  command
-      ->add_option("--context", options->plan.context,
-                   "With --plan: tokens of context of a decoding sequence")
-      ->check(CLI::Range(1, 1 << 30))
-      ->needs(plan)
-      ->capture_default_str();
+  add_with_default({*command}, "--tokens", options->plan.tokens, "With --plan: tokens of a step",
+                   CLI::Range(1, 1 << 20), plan)
+      ->delimiter(',');
+  add_with_default({*command}, "--context", options->plan.context,
+                   "With --plan: tokens of context of a decoding sequence", CLI::Range(1, 1 << 30), plan);
   command->footer(
       "Examples:\n"
       "  minfer inspect --no-tensors\n"

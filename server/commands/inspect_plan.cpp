@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -22,10 +23,7 @@ struct PlannedOp {
   int32_t layers = 0;
   cuda::OpPlan plan;
 
-  bool is_like(const PlannedOp& other) const {
-    return name == other.name && plan.kernel == other.plan.kernel && plan.tile == other.plan.tile &&
-           plan.us == other.plan.us;
-  }
+  auto kind() const { return std::tie(name, plan.kernel, plan.tile, plan.us); }
 };
 
 BatchShape shape_of(int32_t decode_sequences, int32_t prompt_tokens, int32_t context) {
@@ -47,8 +45,7 @@ std::vector<PlannedOp> planned_ops(const Program& program, const BatchShape& sha
                                                                       : 0;
       if (other_phase > 0) continue;
       const PlannedOp planned{info.name, 1, cuda::plan_op(op.args, info, shape, cuda::kH200)};
-      const auto alike =
-          std::ranges::find_if(ops, [&](const PlannedOp& before) { return before.is_like(planned); });
+      const auto alike = std::ranges::find(ops, planned.kind(), &PlannedOp::kind);
       alike == ops.end() ? ops.push_back(planned) : static_cast<void>(++alike->layers);
     }
   }
@@ -117,11 +114,10 @@ std::string plan_tables(const Json& plans, const PlanOptions& options) {
                 .columns = {"op", "times", "kernel", "tile", "blocks", "us", "KiB"}};
     for (const Json& op : plan.at("ops")) {
       const auto tile = op.at("tile").get<std::string>();
-      table.rows.push_back({op.at("op").get<std::string>(), fmt::format("{}", op.at("layers").get<int32_t>()),
-                            op.at("kernel").get<std::string>(), tile.empty() ? "-" : tile,
-                            dash_if_none(op.at("blocks").get<int64_t>()),
-                            three_digits(op.at("us").get<double>()),
-                            dash_if_none((op.at("scratch_bytes").get<int64_t>() + 1023) / 1024)});
+      table.add(op.at("op").get<std::string>(), op.at("layers").get<int32_t>(),
+                op.at("kernel").get<std::string>(), tile.empty() ? "-" : tile,
+                dash_if_none(op.at("blocks").get<int64_t>()), op.at("us").get<double>(),
+                dash_if_none((op.at("scratch_bytes").get<int64_t>() + 1023) / 1024));
     }
     text += text_table(table, kTextColumns);
   }

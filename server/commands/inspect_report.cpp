@@ -112,15 +112,15 @@ std::string tensor_table(const GgufFile& file) {
   std::vector<std::vector<std::string>> rows{{"name", "type", "shape", "bytes"}};
   for (const HostTensor& tensor : file.tensors()) {
     rows.push_back({printable(tensor.name), std::string(name(tensor.dtype)),
-                    fmt::format("[{}]", fmt::join(tensor.shape(), ", ")), fmt::format("{}", tensor.bytes())});
+                    fmt::format("[{}]", fmt::join(tensor.shape(), ", ")), fmt::to_string(tensor.bytes())});
   }
   return fmt::format("\ntensors: {}\n{}", file.tensors().size(), align_columns(rows, 3));
 }
 
 std::vector<std::string> total_row(std::string_view label, const Total& total) {
   const double bits = 8.0 * static_cast<double>(total.bytes) / static_cast<double>(total.parameters);
-  return {std::string(label), fmt::format("{}", total.tensors), fmt::format("{}", total.parameters),
-          fmt::format("{}", total.bytes), fmt::format("{:.2f}", bits)};
+  return {std::string(label), fmt::to_string(total.tensors), fmt::to_string(total.parameters),
+          fmt::to_string(total.bytes), fmt::format("{:.2f}", bits)};
 }
 
 /// How the CUDA backend converts weights that it cannot multiply with as they are.
@@ -301,9 +301,8 @@ std::string memory_plan_table(const ModelConfig& config, std::span<const HostTen
       .title = fmt::format("memory: weights {}, and the KV cache", weights_text(weight_sizes(tensors))),
       .columns = {"KV type", "bytes a token", fmt::format("one sequence of {}", config.context_length)}};
   for (DType dtype : kComparedKvTypes) {
-    table.rows.push_back({std::string(name(dtype)),
-                          std::to_string(KvCache::block_bytes(config, {}, dtype, 1)),
-                          mebibytes(static_cast<double>(longest_sequence_bytes(config, dtype)))});
+    table.add(name(dtype), KvCache::block_bytes(config, {}, dtype, 1),
+              mebibytes(static_cast<double>(longest_sequence_bytes(config, dtype))));
   }
   return text_table(table, 100) + states_text(config);
 }

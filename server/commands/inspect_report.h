@@ -15,9 +15,8 @@
 
 namespace minfer {
 
-/// The output of `minfer inspect` for a file, for people: metadata with arrays and
-/// long strings shortened, tensors if `with_tensors`, totals per type. Shapes are
-/// row-major: [rows, cols], preceded by the number of matrices if there are several.
+/// The output of `minfer inspect` for people: metadata with arrays and long strings shortened, tensors if `with_tensors`, totals per type.
+/// Shapes are row-major: [rows, cols], preceded by the number of matrices if there are several.
 std::string inspect_table(const GgufFile& file, bool with_tensors);
 
 /// The same for programs. An array is an object with element_type, count and its first elements.

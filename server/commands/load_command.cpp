@@ -26,12 +26,12 @@ const CLI::Validator kPositiveOrInf(
 
 /// Adds an option whose value becomes a member of the body of each request.
 template <class Value>
-CLI::Option* add_member(const OptionGroup& group, const std::string& name, Json& body,
-                        const std::string& description = "sent with each request") {
+void add_member(const OptionGroup& group, const std::string& name, Json& body, CLI::Option* base_url,
+                const std::string& description = "sent with each request") {
   std::string member = name.substr(2);
   std::ranges::replace(member, '-', '_');
   const auto set = [&body, member](const Value& value) { body[member] = value; };
-  return group.command.add_option_function<Value>(name, set, description)->group(group.name);
+  add_taken<Value>(group, name, set, description, base_url);
 }
 
 void save(const LoadArgs& args, const Json& result) {
@@ -95,81 +95,68 @@ void LoadArgs::add_to(CLI::App& command) {
 void LoadArgs::add_workload_options(const OptionGroup& group) {
   add_option(group, "--num-prompts", workload.num_prompts,
              "requests to send; with --num-turns, conversations; with --replay, the first ones of the record "
-             "(default with --base-url and without --dataset: 1000)")
-      ->check(CLI::PositiveNumber);
-  CLI::Option* dataset =
-      add_option(
-          group, "--dataset", workload.dataset,
-          "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": N}; the "
-          "last two may be left out; a lower priority is served first with --scheduling-policy priority")
-          ->check(existing_file());
-  add_with_default(group, "--input-len,--random-input-len", workload.input_len, "tokens of a random prompt")
-      ->check(CLI::PositiveNumber)
-      ->excludes(dataset);
+             "(default with --base-url and without --dataset: 1000)",
+             CLI::PositiveNumber);
+  CLI::Option* dataset = add_option(
+      group, "--dataset", workload.dataset,
+      "prompts from JSON Lines: {\"prompt\": TEXT or [ids], \"output_len\": N, \"priority\": N}; the "
+      "last two may be left out; a lower priority is served first with --scheduling-policy priority",
+      existing_file());
+  add_with_default(group, "--input-len,--random-input-len", workload.input_len, "tokens of a random prompt",
+                   CLI::PositiveNumber);
   add_with_default(group, "--output-len,--random-output-len", workload.output_len,
-                   "tokens to generate for each")
-      ->check(CLI::PositiveNumber);
+                   "tokens to generate for each", CLI::PositiveNumber);
   add_with_default(group, "--random-prefix-len", workload.prefix_len,
-                   "tokens in front of every random prompt, the same for all")
-      ->check(CLI::NonNegativeNumber)
-      ->excludes(dataset);
+                   "tokens in front of every random prompt, the same for all", CLI::NonNegativeNumber);
   add_with_default(group, "--random-range-ratio", workload.range_ratio,
-                   "R: random lengths of input and output between 1 - R and 1 + R times those given")
-      ->check(CLI::Range(0.0, 0.999))
-      ->excludes(dataset);
+                   "R: random lengths of input and output between 1 - R and 1 + R times those given",
+                   CLI::Range(0.0, 0.999));
   add_with_default(
       group, "--num-turns", workload.num_turns,
-      "turns of a conversation; each sends all earlier prompts and answers, then a new random prompt")
-      ->check(CLI::PositiveNumber)
-      ->excludes(dataset);
-  CLI::Option* rate =
-      add_with_default(group, "--request-rate", workload.request_rate,
-                       "requests (conversations) per second, at random times; inf: all at once")
-          ->check(kPositiveOrInf);
+      "turns of a conversation; each sends all earlier prompts and answers, then a new random prompt",
+      CLI::PositiveNumber);
+  for (const char* other : {"--input-len", "--random-prefix-len", "--random-range-ratio", "--num-turns"})
+    dataset->excludes(group.command.get_option(other));
+  CLI::Option* rate = add_with_default(
+      group, "--request-rate", workload.request_rate,
+      "requests (conversations) per second, at random times; inf: all at once", kPositiveOrInf);
   add_with_default(group, "--burstiness", workload.burstiness,
                    "shape of the gamma distribution of the gaps between requests: 1 is a Poisson "
-                   "process, less is burstier, more is more even")
-      ->check(CLI::PositiveNumber)
-      ->needs(rate);
+                   "process, less is burstier, more is more even",
+                   CLI::PositiveNumber, rate);
   add_option(group, "--max-concurrency", workload.max_concurrency,
-             "requests (conversations) in flight at most (default: no limit)")
-      ->check(CLI::PositiveNumber);
+             "requests (conversations) in flight at most (default: no limit)", CLI::PositiveNumber);
   add_with_default(group, "--num-warmups", workload.num_warmups,
-                   "copies of the first request that are sent before the load and not counted")
-      ->check(CLI::NonNegativeNumber);
+                   "copies of the first request that are sent before the load and not counted",
+                   CLI::NonNegativeNumber);
   CLI::Option* replay =
       add_option(group, "--replay", workload.replay,
                  "replay the load of a profile (--profile-out of serve, bench or run): arrivals, lengths of "
                  "prompts and outputs, shared beginnings of prompts, priorities, stream intervals and "
-                 "cancellations; the report shows its figures beside the recorded ones")
-          ->check(existing_file());
+                 "cancellations; the report shows its figures beside the recorded ones",
+                 existing_file());
   for (const char* other : {"--dataset", "--input-len", "--output-len", "--random-prefix-len",
                             "--random-range-ratio", "--num-turns", "--request-rate"})
     replay->excludes(group.command.get_option(other));
   add_option(group, "--replay-speed", workload.replay_speed,
-             "requests arrive this many times as fast as they were recorded; inf: all at once")
-      ->check(kPositiveOrInf)
-      ->option_text("X|inf [1]")
-      ->needs(replay);
+             "requests arrive this many times as fast as they were recorded; inf: all at once",
+             kPositiveOrInf, Shown{"X|inf [1]"}, replay);
 }
 
 void LoadArgs::add_report_options(const OptionGroup& group) {
   const auto take_goodput = [this](const std::vector<std::string>& pairs) {
     report.goodput = parse_goodput(pairs);
   };
-  group.command
-      .add_option_function<std::vector<std::string>>(
-          "--goodput", take_goodput,
-          "count the requests that meet all of these: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
-      ->expected(1, 3)
-      ->group(group.name);
+  add_taken<std::vector<std::string>>(
+      group, "--goodput", take_goodput,
+      "count the requests that meet all of these: METRIC:MILLISECONDS ... of ttft, tpot, e2el")
+      ->expected(1, 3);
   add_with_default(group, "--percentile-metrics", report.metrics,
-                   "metrics to report, of ttft, tpot, itl, e2el")
-      ->delimiter(',')
-      ->check(one_of({"ttft", "tpot", "itl", "e2el"}));
-  add_with_default(group, "--metric-percentiles", report.percentiles, "percentiles to report of each")
-      ->delimiter(',')
-      ->check(CLI::Range(0.0, 100.0));
+                   "metrics to report, of ttft, tpot, itl, e2el", one_of({"ttft", "tpot", "itl", "e2el"}))
+      ->delimiter(',');
+  add_with_default(group, "--metric-percentiles", report.percentiles, "percentiles to report of each",
+                   CLI::Range(0.0, 100.0))
+      ->delimiter(',');
   add_flag(group, "--save-result", save_result, "save the result as minfer-bench-DATE.json");
   add_option(group, "--result-filename", result_filename, "save the result under this name");
   add_flag(group, "--save-detailed", save_detailed,
@@ -183,46 +170,35 @@ void LoadArgs::add_server_options(CLI::App& command) {
                  "send the load to the server at http[s]://HOST[:PORT], which speaks OpenAI's API; --model "
                  "is then the name it serves (default: the first of /v1/models)")
           ->excludes(command.get_option("--replay"));
-  const auto add = [&](const char* name, auto& value, const char* description) {
-    return add_option(group, name, value, description)->needs(base_url);
-  };
-  add("--endpoint", remote.endpoint, "path to send to; .../chat/completions gets messages")
-      ->capture_default_str();
-  add("--tokenizer", tokenizer,
-      "GGUF file, hf:ORG/REPO[:QUANT], synthetic:NAME or demo: random prompts are token ids of its "
-      "vocabulary, of exact length "
-      "(default: they are as many English words)");
-  add("--api-key", remote.api_key, "bearer token (default: OPENAI_API_KEY of the environment)");
-  add("--header", remote.headers, "NAME=VALUE ..., sent with each request");
+  add_with_default(group, "--endpoint", remote.endpoint,
+                   "path to send to; .../chat/completions gets messages", base_url);
+  add_option(group, "--tokenizer", tokenizer,
+             "GGUF file, hf:ORG/REPO[:QUANT], synthetic:NAME or demo: random prompts are token ids of its "
+             "vocabulary, of exact length (default: they are as many English words)",
+             base_url);
+  add_option(group, "--api-key", remote.api_key, "bearer token (default: OPENAI_API_KEY of the environment)",
+             base_url);
+  add_option(group, "--header", remote.headers, "NAME=VALUE ..., sent with each request", base_url);
   const auto take_extra_body = [this](const std::string& text) {
     remote.override_body = Json::parse(text, nullptr, false);
     if (!remote.override_body.is_object()) fail("--extra-body: {}, expected a JSON object", text);
   };
-  group.command
-      .add_option_function<std::string>(
-          "--extra-body", take_extra_body,
-          "JSON object: members to add to the body of each request, or to replace in it")
-      ->needs(base_url)
-      ->group(group.name);
-  add("--request-timeout-sec", remote.request_timeout_s, "a request that takes longer fails")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  add("--ready-check-timeout-sec", ready_check_timeout_s,
-      "longest wait, before the load, until the server answers a request (0: do not wait)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_taken(group, "--extra-body", take_extra_body,
+            "JSON object: members to add to the body of each request, or to replace in it", base_url);
+  add_with_default(group, "--request-timeout-sec", remote.request_timeout_s,
+                   "a request that takes longer fails", CLI::PositiveNumber, base_url);
+  add_with_default(group, "--ready-check-timeout-sec", ready_check_timeout_s,
+                   "longest wait, before the load, until the server answers a request (0: do not wait)",
+                   CLI::NonNegativeNumber, base_url);
   add_flag(group, "--ignore-eos", ignore_eos,
-           "ask the server to generate on after the model's end token (random prompts always do)")
-      ->needs(base_url);
+           "ask the server to generate on after the model's end token (random prompts always do)", base_url);
   remote.body["temperature"] = 0.0;
-  for (CLI::Option* option :
-       {add_member<double>(group, "--temperature", remote.body, "sent with each request (default: 0)"),
-        add_member<double>(group, "--top-p", remote.body), add_member<int32_t>(group, "--top-k", remote.body),
-        add_member<double>(group, "--min-p", remote.body),
-        add_member<double>(group, "--presence-penalty", remote.body),
-        add_member<double>(group, "--frequency-penalty", remote.body),
-        add_member<double>(group, "--repetition-penalty", remote.body)})
-    option->needs(base_url);
+  const std::string temperature = "sent with each request (default: 0)";
+  add_member<double>(group, "--temperature", remote.body, base_url, temperature);
+  add_member<double>(group, "--top-p", remote.body, base_url);
+  add_member<int32_t>(group, "--top-k", remote.body, base_url);
+  for (const char* name : {"--min-p", "--presence-penalty", "--frequency-penalty", "--repetition-penalty"})
+    add_member<double>(group, name, remote.body, base_url);
 }
 
 void LoadArgs::resolve() {

@@ -3,7 +3,6 @@
 #include <set>
 
 #include <fmt/chrono.h>
-#include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
 #include "models/gguf/printable.h"

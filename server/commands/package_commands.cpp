@@ -38,9 +38,8 @@ std::string brief(const std::string& description) {
 std::vector<Command> commands_of(const CLI::App& app, const std::string& path = "") {
   std::vector<Command> commands{{path, &app}};
   for (const CLI::App* inside : commands_in(app))
-    std::ranges::copy(
-        commands_of(*inside, path.empty() ? inside->get_name() : path + " " + inside->get_name()),
-        std::back_inserter(commands));
+    std::ranges::move(commands_of(*inside, path + (path.empty() ? "" : " ") + inside->get_name()),
+                      std::back_inserter(commands));
   return commands;
 }
 
@@ -78,8 +77,7 @@ bool has_value(const CLI::Option& option) {
 std::string choices_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const size_t open = type.find('{'), close = type.find('}');
-  if (open == std::string::npos || close == std::string::npos) return "";
-  return CLI::detail::find_and_replace(type.substr(open + 1, close - open - 1), ",", " ");
+  return close == type.npos ? "" : boost::replace_all_copy(type.substr(open + 1, close - open - 1), ",", " ");
 }
 
 bool takes_file(const CLI::Option& option) {
@@ -90,8 +88,8 @@ bool takes_file(const CLI::Option& option) {
              [&](const char* name) { return option.check_name(name); });
 }
 
-/// The cases that find the command which the words name, in a shell's loop over the words, e.g. `":run") command="run" ;;`. `format` is
-/// of one of them, with the path outside, the name, and the path.
+/// The cases that find the command which the words name, in a shell's loop over the words, e.g. `":run") command="run" ;;`. `format` of one
+/// takes the path outside, the name, and the path.
 std::string command_cases(const std::vector<Command>& commands, std::string_view format) {
   std::string text;
   for (const Command& command : commands) {
@@ -264,7 +262,7 @@ std::string entries_of(const CLI::App& app, const std::string& group, bool posit
 }
 
 std::string man_page(const std::string& name, const CLI::App& app) {
-  const std::string command = CLI::detail::find_and_replace(name, "-", " ");
+  const std::string command = boost::replace_all_copy(name, "-", " ");
   std::string text =
       fmt::format(".TH {} 1 \"\" \"minfer {}\" \"minfer\"\n.SH NAME\n{} \\- {}\n", boost::to_upper_copy(name),
                   MINFER_VERSION, escaped(name), escaped(app.get_description()));
@@ -313,7 +311,7 @@ void add_man_command(CLI::App& app) {
     std::vector<Command> commands = commands_of(app);
     std::ranges::sort(commands, {}, &Command::path);
     for (const Command& described : commands) {
-      const std::string path = CLI::detail::find_and_replace(described.path, " ", "-");
+      const std::string path = boost::replace_all_copy(described.path, " ", "-");
       const std::string page = path.empty() ? "minfer" : "minfer-" + path;
       if (name->empty()) text += page + "\n";
       if (*name == page) text = man_page(page, *described.app);

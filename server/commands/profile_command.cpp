@@ -82,10 +82,9 @@ void add_requests_command(CLI::App& profile) {
   CLI::App* command = profile.add_subcommand("requests", "Where the time of the slowest requests went");
   const auto arguments = std::make_shared<RequestsArguments>();
   add_profile_file(*command, arguments->path);
-  command->add_option("--slowest", arguments->slowest, "Requests to show")
-      ->check(CLI::Range(1, 100))
-      ->option_text(fmt::format("N (default {})", arguments->slowest));
-  add_choice(command, "--by", arguments->order, {RequestOrder::e2e, RequestOrder::ttft, RequestOrder::itl},
+  add_option({*command}, "--slowest", arguments->slowest, "Requests to show", CLI::Range(1, 100),
+             Shown{fmt::format("N (default {})", arguments->slowest)});
+  add_choice({*command}, "--by", arguments->order, {RequestOrder::e2e, RequestOrder::ttft, RequestOrder::itl},
              "Time from arrival to end (default e2e), to the first token, or between two tokens");
   add_format(*command, arguments->format, {"table", "json"});
   command->footer(
@@ -131,9 +130,10 @@ void add_diff_command(CLI::App& profile) {
   CLI::App* diff =
       profile.add_subcommand("diff", "What changed from one profile to another, and what explains it");
   const auto arguments = std::make_shared<DiffArguments>();
-  diff->add_option("a", arguments->paths.a, "Profile file of the baseline")->option_text("A")->required();
-  diff->add_option("b", arguments->paths.b, "Profile file to compare with it")->option_text("B")->required();
-  add_choice(diff, "-o,--output", arguments->format, {DiffFormat::table, DiffFormat::json, DiffFormat::md},
+  const OptionGroup group{*diff};
+  add_option(group, "a", arguments->paths.a, "Profile file of the baseline", Shown{"A"})->required();
+  add_option(group, "b", arguments->paths.b, "Profile file to compare with it", Shown{"B"})->required();
+  add_choice(group, "-o,--output", arguments->format, {DiffFormat::table, DiffFormat::json, DiffFormat::md},
              "How to print it (default table)");
   add_fail_above(*diff, arguments->fail_above,
                  "Exit with code 1 if a token takes more than this much longer in B than in A, e.g. 3%");
@@ -157,7 +157,7 @@ CLI::App* add_export(CLI::App& profile, const char* name, const char* what, cons
                      const std::shared_ptr<ExportArguments>& arguments) {
   CLI::App* command = profile.add_subcommand(name, what);
   add_profile_file(*command, arguments->path);
-  command->add_option("-o,--output", arguments->out, out)->option_text("FILE")->required();
+  add_option({*command}, "-o,--output", arguments->out, out, Shown{"FILE"})->required();
   return command;
 }
 
@@ -245,24 +245,23 @@ void add_profile_command(CLI::App& app) {
   const auto arguments = std::make_shared<ReportArguments>();
   ReportOptions& options = arguments->report;
   add_profile_file(*report, arguments->path);
+  const OptionGroup group{*report};
   CLI::Option* step =
-      report->add_option("--step", arguments->step, "Show only the step of this number, as bars")
-          ->option_text("N");
-  add_choice(report, "-o,--output", options.format,
+      add_option(group, "--step", arguments->step, "Show only the step of this number, as bars", Shown{"N"});
+  add_choice(group, "-o,--output", options.format,
              {ReportFormat::table, ReportFormat::json, ReportFormat::csv, ReportFormat::md},
              "How to print it (default table); csv has only the ops");
-  add_choice(report, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
+  add_choice(group, "--view", options.view, {ReportView::flat, ReportView::top_down, ReportView::bottom_up},
              "flat: the whole report (default); top-down: phase, layers, op, kernel; bottom-up: kernel and "
              "the ops that call it");
-  add_choice(report, "--sort", options.sort,
+  add_choice(group, "--sort", options.sort,
              {ReportSort::time, ReportSort::calls, ReportSort::mean, ReportSort::max, ReportSort::gbps,
               ReportSort::roofline, ReportSort::name},
              "Order of the ops, or of each level of a view (default time)");
   add_step_filter(*report, options.filter);
-  report->add_option("--op", options.op, "Only the op of this name")->option_text("NAME");
-  report->add_option("--top", options.top, "Ops listed at most, or rows of each level of a view; 0 lists all")
-      ->check(CLI::Range(0, 1'000'000))
-      ->option_text(fmt::format("N (default {})", options.top));
+  add_option(group, "--op", options.op, "Only the op of this name", Shown{"NAME"});
+  add_option(group, "--top", options.top, "Ops listed at most, or rows of each level of a view; 0 lists all",
+             CLI::Range(0, 1'000'000), Shown{fmt::format("N (default {})", options.top)});
   for (CLI::Option* option : report->get_options()) {
     if (option->nonpositional() && option != report->get_help_ptr() && option != step) option->excludes(step);
   }

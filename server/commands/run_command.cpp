@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cctype>
 #include <iostream>
-#include <iterator>
 
 #include <fmt/color.h>
 #include <nlohmann/json.hpp>
@@ -44,10 +43,10 @@ class GrammarArgs {
     const auto from_file = [](GrammarBuilder& builder, const std::string& path) {
       return add_gbnf(builder, read_text_file(path));
     };
+    add("--grammar", from_file, "file with a grammar in GBNF, as llama.cpp writes it");
     const auto from_text = [](GrammarBuilder& builder, const std::string& regex) {
       return add_regex(builder, regex);
     };
-    add("--grammar", from_file, "file with a grammar in GBNF, as llama.cpp writes it");
     add("--regex", from_text, "a regular expression that the whole answer must match");
     group->require_option(0, 1);
   }
@@ -167,15 +166,12 @@ class Runner {
     }
     print_output("\n");
     if (last.finish && is_failure(*last.finish)) fail("{}", last.finish_detail);
-    if (last.finish == FinishReason::length && grammar_ && !is_whole(text))
-      tokens_of_cut_ = last.output_tokens;
+    if (last.finish == FinishReason::length && grammar_) {
+      GrammarMatcher matcher(grammar_);
+      if (!matcher.accept_bytes(text) || !matcher.may_end()) tokens_of_cut_ = last.output_tokens;
+    }
     if (!args_.quiet) print_closing_line(last);
     return text;
-  }
-
-  bool is_whole(const std::string& text) const {
-    GrammarMatcher matcher(grammar_);
-    return matcher.accept_bytes(text) && matcher.may_end();
   }
 
   static void print_closing_line(const RequestOutput& last) {
@@ -210,7 +206,7 @@ class Runner {
 /// All of standard input, less the newline that ends a piped line: a prompt goes on where it stops.
 std::string read_piped_prompt() {
   if (is_terminal(stdin)) fail("run: give a PROMPT, pipe one in, or use --chat");
-  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  std::string text = read_standard_input();
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }

@@ -51,49 +51,25 @@ void fit_descriptors(HttpLimits& limits, ServerLog& log) {
              {"max_connections", static_cast<int64_t>(limits.max_connections)}});
 }
 
-/// The facts that are known before there is a server.
-ServingFacts facts_of(Engine& engine, const ServerOptions& server) {
-  const EngineOptions& options = engine.options();
-  const BackendInfo backend = engine.backend_info();
-  const auto state_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(engine.config()));
-  return {.url = "",
-          .model_name = "",
-          .model = engine.model().name(),
-          .device = fmt::format("{}: {}{}", backend.name, backend.device,
-                                backend.name == "cpu" ? fmt::format(", {} threads", backend.threads) : ""),
-          .ranks = options.tensor_parallel_size,
-          .all_reduce = backend.all_reduce,
-          .quantization = std::string(options.quantization ? name(*options.quantization) : ""),
-          .kv_type = std::string(name(*options.kv_cache_dtype)),
-          .block_size = options.block_size,
-          .kv_tokens = kv_cache_tokens(options),
-          .state_bytes = options.num_state_slots * state_bytes,
-          .state_copies = options.num_state_copies.value_or(0),
-          .state_copy_bytes = options.num_state_copies.value_or(0) * state_bytes,
-          .context = options.max_model_len,
-          .max_num_seqs = options.max_num_seqs,
-          .max_queue_size = server.max_queue_size,
-          .needs_key = !server.access.api_keys.empty()};
-}
-
 /// The first lines: for people as text, for programs in the log.
 void announce(const ServeArgs& args, const ServingFacts& facts, ServerLog& log) {
+  const EngineOptions& options = facts.options;
   if (args.log_format == LogFormat::text && args.log_level <= LogLevel::info) print_notice(greeting(facts));
   log.write(LogLevel::info, "serving",
             {{"url", std::string_view(facts.url)},
              {"model", std::string_view(facts.model)},
-             {"context", int64_t{facts.context}},
-             {"kv_cache_tokens", facts.kv_tokens},
-             {"max_num_seqs", int64_t{facts.max_num_seqs}}});
-  if (facts.state_bytes > 0)
+             {"context", int64_t{options.max_model_len}},
+             {"kv_cache_tokens", kv_cache_tokens(options)},
+             {"max_num_seqs", int64_t{options.max_num_seqs}}});
+  const int64_t copies = options.num_state_copies.value_or(0);
+  if (facts.state_slot_bytes > 0)
     log.write(LogLevel::info, "states of sequences",
-              {{"bytes", facts.state_bytes},
-               {"copies", facts.state_copies},
-               {"copy_bytes", facts.state_copy_bytes}});
-  if (facts.ranks > 1) {
+              {{"bytes", options.num_state_slots * facts.state_slot_bytes},
+               {"copies", copies},
+               {"copy_bytes", copies * facts.state_slot_bytes}});
+  if (const int64_t ranks = options.tensor_parallel_size; ranks > 1)
     log.write(LogLevel::info, "ranks",
-              {{"count", int64_t{facts.ranks}}, {"all_reduce", std::string_view(facts.all_reduce)}});
-  }
+              {{"count", ranks}, {"all_reduce", std::string_view(facts.backend.all_reduce)}});
 }
 
 /// Null: no KV events are wanted.
@@ -125,7 +101,15 @@ bool serve(ServeArgs& args) {
   args.server.kv_events = kv_events.get();
   const ProfileSession profile(args.profile, *engine);
   if (args.profile.wants_counters()) args.server.counters = &profile.counters();
-  ServingFacts facts = facts_of(*engine, args.server);
+  ServingFacts facts{
+      .url = "",
+      .model_name = "",
+      .model = engine->model().name(),
+      .backend = engine->backend_info(),
+      .options = engine->options(),
+      .state_slot_bytes = static_cast<int64_t>(RecurrentStatePool::slot_bytes(engine->config())),
+      .max_queue_size = args.server.max_queue_size,
+      .needs_key = !args.server.access.api_keys.empty()};
   if (args.engine.model.starts_with(HubName::kPrefix) && args.server.served_model_names.empty())
     args.server.served_model_names = {args.engine.model.substr(HubName::kPrefix.size())};
   for (const PooledModel& model : models.models)
@@ -177,12 +161,8 @@ void add_access_options(const OptionGroup& group, ServeArgs& args) {
     for (std::string& key : read_api_keys(path))
       access.api_keys.push_back(std::move(key));
   };
-  group.command
-      .add_option_function<std::string>(
-          "--api-key-file", take_keys,
-          "file with further keys, one a line; lines that begin with # are ignored")
-      ->check(CLI::ExistingFile)
-      ->group(group.name);
+  add_taken(group, "--api-key-file", take_keys,
+            "file with further keys, one a line; lines that begin with # are ignored", CLI::ExistingFile);
   add_repeated(
       group, "--allowed-hosts", access.allowed_hosts,
       "comma-separated names under which clients reach this server, besides localhost and addresses; '*' "
@@ -212,45 +192,38 @@ void add_http_options(CLI::App& command, ServeArgs& args) {
            "in the log and in the header x-minfer-ignored-fields)");
   add_with_default(
       group, "--max-queue-size", server.max_queue_size,
-      "sequences that may wait beside the running ones; requests beyond that are answered with 429")
-      ->check(CLI::NonNegativeNumber);
+      "sequences that may wait beside the running ones; requests beyond that are answered with 429",
+      CLI::NonNegativeNumber);
   add_with_default(
       group, "--max-connections", server.limits.max_connections,
-      "most open connections; beyond that, idle ones are closed, then all but /health is answered with 503")
-      ->check(CLI::PositiveNumber);
+      "most open connections; beyond that, idle ones are closed, then all but /health is answered with 503",
+      CLI::PositiveNumber);
   add_with_default(group, "--max-body-bytes", server.limits.body_bytes,
                    "largest request body (a larger one is answered with 413), and conversation of "
-                   "previous_response_id (400)")
-      ->check(CLI::PositiveNumber);
+                   "previous_response_id (400)",
+                   CLI::PositiveNumber);
   add_with_default(group, "--max-answer-bytes", server.max_answer_bytes,
                    "most JSON in the answer to a request, estimated from n, max_tokens and logprobs; more is "
-                   "answered with 400")
-      ->check(CLI::PositiveNumber);
-  add_seconds(group, "--keep-alive-timeout", server.limits.idle_timeout,
-              "seconds that an idle connection stays open")
-      ->check(CLI::Range(0.1, 1e6));
-  add_seconds(group, "--shutdown-timeout", server.shutdown_timeout,
+                   "answered with 400",
+                   CLI::PositiveNumber);
+  add_seconds(group, "--keep-alive-timeout", server.limits.idle_timeout, 0.1,
+              "seconds that an idle connection stays open");
+  add_seconds(group, "--shutdown-timeout", server.shutdown_timeout, 0.0,
               "seconds that running requests have to finish after SIGTERM or Ctrl-C; a second signal "
-              "ends them at once")
-      ->check(CLI::Range(0.0, 1e6));
-  add_seconds(group, "--stall-timeout", server.stall_timeout,
-              "seconds without progress after which /health is no longer 200")
-      ->check(CLI::Range(0.1, 1e6));
+              "ends them at once");
+  add_seconds(group, "--stall-timeout", server.stall_timeout, 0.1,
+              "seconds without progress after which /health is no longer 200");
   add_flag(group, "--access-log,!--no-access-log", server.access_log,
            "log a line for each request (default)");
-  add_word(
-      group, "--log-format", "text",
-      [&args](const std::string& name) {
-        args.log_format = name == "json" ? LogFormat::json : LogFormat::text;
-      },
-      "text or json")
-      ->check(one_of({"text", "json"}));
+  const auto take_format = [&args](const std::string& name) {
+    args.log_format = name == "json" ? LogFormat::json : LogFormat::text;
+  };
+  add_taken(group, "--log-format", take_format, "text or json", one_of({"text", "json"}), Default{"text"});
   const auto take_level = [&args](const std::string& name) {
     args.log_level = static_cast<LogLevel>(std::ranges::find(kLogLevels, name) - kLogLevels.begin());
   };
-  add_word(group, "--log-level", "info", take_level,
-           "lowest level to log: debug, info, warning, error or off")
-      ->check(one_of(kLogLevels));
+  add_taken(group, "--log-level", take_level, "lowest level to log: debug, info, warning, error or off",
+            one_of(kLogLevels), Default{"info"});
 }
 
 void add_kv_event_options(CLI::App& command, ServeArgs& args) {
@@ -261,27 +234,23 @@ void add_kv_event_options(CLI::App& command, ServeArgs& args) {
                  "publish which blocks the prefix cache stores and removes, over ZeroMQ in vLLM's format, "
                  "for routers that send a request to a server with its prefix (llm-d, Dynamo). tcp://*:5557 "
                  "listens on every address, for any client; without a * it connects to tcp://HOST:PORT. "
-                 "Events reveal prompts, except those with a cache_salt (default: none)")
-          ->option_text("ENDPOINT");
+                 "Events reveal prompts, except those with a cache_salt (default: none)",
+                 Shown{"ENDPOINT"});
   add_option(group, "--kv-events-replay-endpoint", events.replay_endpoint,
              "address that answers subscribers that missed events, from the last 10,000 batches, e.g. "
-             "tcp://*:5558 (default: none)")
-      ->option_text("ENDPOINT")
-      ->needs(endpoint);
+             "tcp://*:5558 (default: none)",
+             Shown{"ENDPOINT"}, endpoint);
   add_option(group, "--kv-events-topic", events.topic,
              "topic that each message begins with and subscribers choose by; llm-d expects kv@POD@MODEL "
-             "(default: empty)")
-      ->option_text("TEXT")
-      ->needs(endpoint);
+             "(default: empty)",
+             Shown{"TEXT"}, endpoint);
   add_option(group, "--kv-events-format", events.format,
-             "map (fields by name, as in vLLM since 0.24) or array (fields by place, for older routers)")
-      ->transform(one_of(kKvEventFormats))
-      ->option_text("FORMAT [map]")
-      ->needs(endpoint);
+             "map (fields by name, as in vLLM since 0.24) or array (fields by place, for older routers)",
+             one_of(kKvEventFormats), Shown{"FORMAT [map]"}, endpoint);
   add_option(group, "--prefix-hash-key", args.engine.options.prefix_hash_key,
              "seed of the hashes of blocks. Servers with the same seed give equal prefixes equal hashes in "
-             "their events, as some routers want. Clients must not know it (default: drawn at the start)")
-      ->option_text("NUMBER")
+             "their events, as some routers want. Clients must not know it (default: drawn at the start)",
+             Shown{"NUMBER"})
       ->envname("MINFER_PREFIX_HASH_KEY");
 }
 
@@ -291,31 +260,29 @@ void add_kv_disk_options(CLI::App& command, KvDiskOptions& disk) {
       add_option(group, "--kv-cache-dir", disk.folder,
                  "folder for KV blocks that fall out of memory, or are in memory at the end, so that prompts "
                  "that begin alike need not be computed again, also after a restart. Its files reveal "
-                 "prompts; only their owner can read them (default: none)")
-          ->option_text("FOLDER");
+                 "prompts; only their owner can read them (default: none)",
+                 Shown{"FOLDER"});
   add_option(group, "--kv-cache-disk", disk.max_bytes,
-             "most bytes of these files, of all models; the least recently used go first")
-      ->transform(CLI::AsSizeValue(false))
-      ->option_text("SIZE [20GiB]")
-      ->needs(folder);
+             "most bytes of these files, of all models; the least recently used go first",
+             CLI::AsSizeValue(false), Shown{"SIZE [20GiB]"}, folder);
 }
 
 void add_answer_options(const OptionGroup& group, AnswerFormatOptions& format) {
-  const auto is_known = [](const std::string& name) {
-    const bool known = name == "auto" || name == "none" || find_chat_format(name) != nullptr;
-    return known ? std::string{}
-                 : fmt::format("expected auto, none or one of {}", fmt::join(chat_format_names(), ", "));
-  };
+  const CLI::Validator is_known(
+      [](const std::string& name) {
+        const bool known = name == "auto" || name == "none" || find_chat_format(name) != nullptr;
+        return known ? std::string{}
+                     : fmt::format("expected auto, none or one of {}", fmt::join(chat_format_names(), ", "));
+      },
+      "");
   add_option(group, "--tool-call-parser", format.tool_call_parser,
              "format in which the model writes tool calls: auto (the one in its chat template), none, or a "
-             "name such as hermes, llama3_json, mistral, gpt_oss")
-      ->check(is_known)
-      ->option_text("FORMAT [auto]");
+             "name such as hermes, llama3_json, mistral, gpt_oss",
+             is_known, Shown{"FORMAT [auto]"});
   add_option(group, "--reasoning-parser", format.reasoning_parser,
              "format in which the model writes its thoughts, which answers then keep apart: the same names, "
-             "or think for <think> alone")
-      ->check(is_known)
-      ->option_text("FORMAT [auto]");
+             "or think for <think> alone",
+             is_known, Shown{"FORMAT [auto]"});
 }
 
 }  // namespace
@@ -330,8 +297,7 @@ void add_serve_command(CLI::App& app) {
   args->engine.add_policy_option(*command);
   const OptionGroup serving{*command, EngineArgs::kServingGroup};
   add_option(serving, "--chat-template", args->server.chat_template,
-             "file with the chat template, in Jinja (default: the model's own)")
-      ->check(existing_file());
+             "file with the chat template, in Jinja (default: the model's own)", existing_file());
   add_answer_options(serving, args->server.answer_format);
   add_kv_event_options(*command, *args);
   add_kv_disk_options(*command, args->engine.options.kv_disk);
@@ -347,8 +313,8 @@ void add_serve_command(CLI::App& app) {
       "  curl http://127.0.0.1:8000/v1/completions -d '{\"model\":\"minfer-demo\",\"prompt\":\"Once upon a "
       "time\"}'");
   add_with_default({*command, ProfileArgs::kGroup}, "--profile-dir", args->server.profile_dir,
-                   "folder for the files that POST /start_profile and /stop_profile write")
-      ->check(CLI::ExistingDirectory);
+                   "folder for the files that POST /start_profile and /stop_profile write",
+                   CLI::ExistingDirectory);
   command->callback([args] {
     if (!serve(*args)) fail("the engine has failed; see the log");
     args->engine.check_processes();

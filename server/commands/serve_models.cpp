@@ -12,12 +12,12 @@
 namespace minfer {
 namespace {
 
-/// Of the free memory of a machine, for the KV caches of all loaded models, as RankModel has it for one.
+/// The share of a machine's free memory for the KV caches of all loaded models, as RankModel has it for one.
 constexpr double kKvShareOfFreeMemory = 0.25;
-/// What a model takes on a GPU beside weights and KV cache: workspace, activations, CUDA graphs.
+/// A model's memory on a GPU beside weights and KV cache: workspace, activations, CUDA graphs.
 constexpr int64_t kOtherGpuBytes = int64_t{1} << 30;
 
-/// A model's head: what is known before it is loaded.
+/// The facts about a model that are known before it is loaded.
 struct Head {
   std::string name;  ///< as clients give it
   std::string spec;  ///< of a model of a hub: its file
@@ -28,9 +28,7 @@ struct Head {
 
 Head open_head(const std::string& spec, const EngineOptions& options, int64_t& free_bytes) {
   Head head{.name = spec, .spec = local_model(spec), .options = options};
-  const bool is_synthetic = spec.starts_with(kSyntheticPrefix);
-  head.source = is_synthetic ? make_synthetic_model(spec, [](std::string_view) { return false; })
-                             : open_model(head.spec);
+  head.source = open_shapes(head.spec);
   head.name = head.spec == spec ? served_name(*head.source) : spec.substr(HubName::kPrefix.size());
   try {
     check_options(options, head.source->config());
@@ -64,9 +62,8 @@ int64_t usual_kv_bytes(const std::vector<Head>& heads, size_t max_loaded, int64_
     left -= weights[i];
   if (left > 0) return left / share;
   fail(
-      "--max-loaded {}: the weights of so many models and what goes with them take {} bytes, and {} are "
-      "free: lower it, or give the size "
-      "of each KV cache with --kv-cache-memory",
+      "--max-loaded {}: that many models take {} bytes without their KV caches, but {} are free: lower it, "
+      "or give the size of each KV cache with --kv-cache-memory",
       max_loaded, room - left, room);
 }
 
@@ -99,30 +96,24 @@ void ServeModels::add_to(CLI::App& command, EngineArgs& engine) {
     specs = models;
     engine.model = models.front();
   };
-  group.command
-      .add_option_function<std::vector<std::string>>(
-          "-m,--model,MODEL", take,
-          kModelDescription +
-              std::string(
-                  ". Several models, each with an option of its own: a request's model names one, which "
-                  "is loaded then; all other options hold for each of them"))
-      ->group(group.name)
+  add_taken<std::vector<std::string>>(
+      group, "-m,--model,MODEL", take,
+      kModelDescription +
+          std::string(". Several models, each with an option of its own: a request's model names one, which "
+                      "is loaded then; all other options hold for each of them"))
       ->allow_extra_args(false)
       ->excludes(add_hub_options(group, engine.model));
   options_ = {
       add_option(group, "--max-loaded", max_loaded,
-                 "most models that are loaded at once (default: all). One without requests makes room")
-          ->check(CLI::PositiveNumber)
-          ->option_text("N"),
+                 "most models that are loaded at once (default: all). One without requests makes room",
+                 CLI::PositiveNumber, Shown{"N"}),
       add_option(
           group, "--max-loaded-memory", memory_bytes,
-          "most bytes of weights and KV caches of all loaded models (default: what is free at the start)")
-          ->transform(CLI::AsSizeValue(false))
-          ->option_text("SIZE"),
+          "most bytes of weights and KV caches of all loaded models (default: what is free at the start)",
+          CLI::AsSizeValue(false), Shown{"SIZE"}),
       add_seconds(
-          group, "--unload-after", unload_after,
-          "seconds without requests after which a model is unloaded (0: when another one needs its room)")
-          ->check(CLI::Range(0.0, 1e6))};
+          group, "--unload-after", unload_after, 0.0,
+          "seconds without requests after which a model is unloaded (0: when another one needs its room)")};
   engine.add_device_options(command);
 }
 

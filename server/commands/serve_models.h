@@ -24,7 +24,7 @@ struct ServeModels {
   void add_to(CLI::App& command, EngineArgs& engine);
   bool are_several() const { return specs.size() > 1; }
   /// Reads the heads of several models, without their weights. Sets `engine` to the first one, with the KV cache's bytes that each
-  /// model gets. One model: returns none. Throws Error naming an option that is for one model or for several, or a model that cannot be read.
+  /// model gets. One model: returns none. Throws Error naming an option that does not suit their number, or a model that cannot be read.
   ModelSet open(EngineArgs& engine, const ServerOptions& server, ServerLog& log) const;
 
  private:

@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <cstdio>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -31,12 +28,6 @@ struct TokenizeOptions {
   bool print_text = false;
 };
 
-std::string read_standard_input() {
-  std::string bytes{std::istreambuf_iterator<char>(std::cin), {}};
-  if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
-  return bytes;
-}
-
 /// Ids separated by white space or commas.
 std::vector<TokenId> parse_ids(std::string text) {
   std::ranges::replace(text, ',', ' ');
@@ -54,20 +45,17 @@ std::vector<TokenId> parse_ids(std::string text) {
 void print(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool on_one_line) {
   if (on_one_line) return print_output(fmt::format("{}\n", fmt::join(ids, " ")));
   std::string table;
-  for (const TokenId id : ids) {
+  for (const TokenId id : ids)
     table += fmt::format("{:>7}  '{}'{}\n", id, printable(tokenizer.piece(id, true)),
                          tokenizer.is_control(id) ? "  (control)" : "");
-  }
   print_output(table);
 }
 
-/// Undoes encoding with the same options: drops BOS if encoding would
-/// add it; special tokens have their text unless they are not parsed.
+/// Undoes encoding with the same options: drops BOS if encoding adds it; special tokens have their text if they are parsed.
 void print_text(const Tokenizer& tokenizer, std::vector<TokenId> ids, const TokenizeOptions& options) {
   const std::vector<TokenId> added = tokenizer.encode("", {.add_special = !options.no_bos});
-  if (!ids.empty() && !added.empty() && ids.front() == tokenizer.bos() && added.front() == tokenizer.bos()) {
+  if (!ids.empty() && !added.empty() && ids.front() == tokenizer.bos() && added.front() == tokenizer.bos())
     ids.erase(ids.begin());
-  }
   print_output(tokenizer.decode(ids, !options.no_parse_special));
 }
 
@@ -91,10 +79,7 @@ void tokenize_chat(const TokenizeOptions& options) {
 void tokenize(const TokenizeOptions& options) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(local_model(options.input.model()));
   const std::string text = options.input.text() ? *options.input.text() : read_standard_input();
-  if (options.decode) {
-    print_text(*tokenizer, parse_ids(text), options);
-    return;
-  }
+  if (options.decode) return print_text(*tokenizer, parse_ids(text), options);
   const std::vector<TokenId> ids =
       tokenizer->encode(text, {.add_special = !options.no_bos, .parse_special = !options.no_parse_special});
   print(*tokenizer, ids, options.ids);
@@ -106,26 +91,22 @@ void add_tokenize_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
   const auto options = std::make_shared<TokenizeOptions>();
   options->input.add_to(*command, "TEXT", "text, or with --decode ids (default: standard input)");
-  CLI::Option* ids = command->add_flag("--ids", options->ids, "Print ids on one line instead of a table");
-  CLI::Option* no_bos =
-      command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
-  CLI::Option* no_parse_special =
-      command->add_flag("--no-parse-special", options->no_parse_special,
-                        "Take the text of special tokens as plain text; with --decode, leave it out");
-  CLI::Option* decode =
-      command->add_flag("--decode", options->decode, "Read ids and print their text, byte for byte")
-          ->excludes(ids);
-  CLI::Option* chat =
-      command
-          ->add_option("--chat", options->chat_file,
-                       "Show the prompt of a conversation instead of a text: a file, or - for standard "
-                       "input, with {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": "
-                       "true}; other keys are variables of the template")
-          ->excludes(no_bos, no_parse_special, decode);
-  options->chat_template.add_to(*command)->needs(chat);
+  command->add_flag("--ids", options->ids, "Print ids on one line instead of a table");
+  command->add_flag("--no-bos", options->no_bos, "Add no tokens at the beginning and the end");
+  command->add_flag("--no-parse-special", options->no_parse_special,
+                    "Take the text of special tokens as plain text; with --decode, leave it out");
+  command->add_flag("--decode", options->decode, "Read ids and print their text, byte for byte")
+      ->excludes("--ids");
+  command
+      ->add_option("--chat", options->chat_file,
+                   "Show the prompt of a conversation instead of a text: a file, or - for standard "
+                   "input, with {\"messages\": [...], \"tools\": [...], \"add_generation_prompt\": "
+                   "true}; other keys are variables of the template")
+      ->excludes("--no-bos", "--no-parse-special", "--decode");
+  options->chat_template.add_to(*command)->needs("--chat");
   command->add_flag("--print-text", options->print_text, "The prompt of --chat as text, byte for byte")
-      ->needs(chat)
-      ->excludes(ids);
+      ->needs("--chat")
+      ->excludes("--ids");
   command->footer(
       "Examples:\n"
       "  minfer tokenize \"Once upon a time\"\n"

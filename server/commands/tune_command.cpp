@@ -33,7 +33,7 @@ struct TuneArgs {
 
 /// The figure to improve.
 struct Objective {
-  std::string_view figure;  ///< of RequestFigures::json()
+  std::string figure;  ///< of RequestFigures::json()
   bool more_is_better = false;
   std::string speed = "1";              ///< of arrivals
   std::vector<std::string> bench = {};  ///< options of bench that give the figure
@@ -52,8 +52,7 @@ Objective objective_of(const std::string& text) {
   }
   std::string limits = text.substr(kGoodput.size());
   std::ranges::replace(limits, ',', ' ');
-  Objective objective{.figure = "goodput", .more_is_better = true, .bench = words_of("--goodput " + limits)};
-  return objective;
+  return {.figure = "goodput", .more_is_better = true, .bench = words_of("--goodput " + limits)};
 }
 
 /// An option and the values that it gets in turns; "" stands for the value that it has already.
@@ -92,14 +91,6 @@ std::vector<Candidates> candidates_for(const ProfileHeader& header, bool lossy) 
   return all;
 }
 
-/// `options` with the option of `words` set anew.
-std::vector<std::string> with(std::vector<std::string> options, const std::vector<std::string>& words) {
-  const auto found = std::ranges::find(options, words.front());
-  if (found != options.end()) options.erase(found, found + static_cast<std::ptrdiff_t>(words.size()));
-  options.insert(options.end(), words.begin(), words.end());
-  return options;
-}
-
 void run_tune(const TuneArgs& args) {
   require_profile(args.profile);
   const Objective objective = objective_of(args.objective);
@@ -115,39 +106,32 @@ void run_tune(const TuneArgs& args) {
   Json steps = Json::array();
   Table table{.title = "Tuned for " + args.objective, .columns = {"option", "gain", ""}};
   for (size_t i = 0; i < candidates.size() && !session.interrupted(); ++i) {
-    std::vector<Alternative> alternatives{{.options = best}};
-    for (const std::string& candidate : candidates[i])
-      alternatives.push_back({.options = with(best, words_of(candidate))});
-    session.take(alternatives, kTurnsOfAStep, (1.0 - kEndShare) / static_cast<double>(candidates.size() - i));
     std::vector<KeptTrial> trials;
-    size_t winner = 0;
+    for (const std::string& option : candidates[i])
+      trials.push_back({.option = option, .figure = objective.figure});
+    const double share = (1.0 - kEndShare) / static_cast<double>(candidates.size() - i);
+    const std::vector<Alternative> runs =
+        session.compare(best, trials, kTurnsOfAStep, share, objective.more_is_better);
     double most = 0.0;
-    for (size_t k = 1; k < alternatives.size(); ++k) {
-      const MeasuredGain gain =
-          measured_gain(alternatives[0], alternatives[k], objective.figure, objective.more_is_better);
-      const std::string& error = alternatives[k].error;
-      trials.push_back({.option = candidates[i][k - 1],
-                        .figure = std::string(objective.figure),
-                        .gain = gain,
-                        .error = error});
-      table.rows.push_back({candidates[i][k - 1], error.empty() ? gain.text() : "does not run", ""});
+    const size_t first_row = table.rows.size();
+    size_t winner = trials.size();
+    for (size_t k = 0; k < trials.size(); ++k) {
+      const auto& [option, error, gain] = std::tie(trials[k].option, trials[k].error, trials[k].gain);
+      table.rows.push_back({option, error.empty() ? gain.text() : "does not run", ""});
       table.below.push_back(error);
-      Json& step = steps.emplace_back(Json{{"option", candidates[i][k - 1]}, {"error", error}});
-      step.update(gain_json(gain));
+      steps.emplace_back(Json{{"option", option}, {"error", error}}).update(gain_json(gain));
       if (gain.helped() && gain.median > most) std::tie(winner, most) = std::pair(k, gain.median);
     }
-    session.keep(alternatives.front(), trials);
-    if (winner == 0) continue;
-    best = alternatives[winner].options;
-    table.rows[table.rows.size() - alternatives.size() + winner].back() = "kept";
+    if (winner == trials.size()) continue;
+    best = runs[winner + 1].options;
+    table.rows[first_row + winner].back() = "kept";
   }
   MeasuredGain whole;
   if (!best.empty()) {
-    std::vector<Alternative> ends{{}, {.options = best}};
-    session.take(ends, kTurnsAtTheEnd, 1.0);
-    whole = measured_gain(ends[0], ends[1], objective.figure, objective.more_is_better);
-    session.keep(ends[0],
-                 {{.option = ends[1].text(), .figure = std::string(objective.figure), .gain = whole}});
+    std::vector<KeptTrial> all{
+        {.option = fmt::format("{}", fmt::join(best, " ")), .figure = objective.figure}};
+    session.compare({}, all, kTurnsAtTheEnd, 1.0, objective.more_is_better);
+    whole = all.front().gain;
   }
   const std::string command = session.command_line(best);
   if (args.format == "json") {
@@ -177,21 +161,19 @@ void add_tune_command(CLI::App& app) {
   CLI::App* tune =
       app.add_subcommand("tune", "Find the options that serve a recorded load best on this machine");
   const auto args = std::make_shared<TuneArgs>();
-  tune->add_option("--replay", args->profile, "Profile of the load (--profile-out of serve, bench or run)")
-      ->required()
-      ->check(existing_file())
-      ->option_text("FILE");
-  tune->add_option("-m,--model", args->model, "Model to run (default: the record's)")->option_text("MODEL");
-  tune->add_option("--objective", args->objective,
-                   "Figure to improve: throughput (all requests at once), p99-itl, p99-ttft, or "
-                   "goodput:METRIC:MS[,METRIC:MS] of ttft, tpot and e2el (requests at their times)")
-      ->option_text("GOAL [throughput]");
-  tune->add_option("--replay-speed", args->speed,
-                   "Requests arrive this many times as fast as recorded, or inf: all at once")
-      ->option_text("X|inf");
+  const OptionGroup group{*tune};
+  add_option(group, "--replay", args->profile, "Profile of the load (--profile-out of serve, bench or run)",
+             existing_file(), Shown{"FILE"})
+      ->required();
+  add_option(group, "-m,--model", args->model, "Model to run (default: the record's)", Shown{"MODEL"});
+  add_option(group, "--objective", args->objective,
+             "Figure to improve: throughput (all requests at once), p99-itl, p99-ttft, or "
+             "goodput:METRIC:MS[,METRIC:MS] of ttft, tpot and e2el (requests at their times)",
+             Shown{"GOAL [throughput]"});
+  add_option(group, "--replay-speed", args->speed,
+             "Requests arrive this many times as fast as recorded, or inf: all at once", Shown{"X|inf"});
   const auto take_budget = [args](const std::string& text) { args->budget_s = seconds_of("--budget", text); };
-  tune->add_option_function<std::string>("--budget", take_budget, "Approximate time that it may take")
-      ->option_text("TIME [5m]");
+  add_taken(group, "--budget", take_budget, "Approximate time that it may take", Shown{"TIME [5m]"});
   tune->add_flag("--lossy", args->lossy,
                  "Also try options that change what the model computes: types of weights and KV cache");
   add_format(*tune, args->format, {"table", "json"});

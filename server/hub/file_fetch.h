@@ -12,13 +12,12 @@ struct FetchOptions {
   int64_t backoff_ns = 500'000'000;  ///< before a connection's second try; each further wait is twice as long
 };
 
-/// Fetches a file into `partial` over up to eight connections, each of which brings an eighth, and goes on where an earlier fetch into it
-/// broke off. A broken connection is tried again, at most six times in a row without 256 KiB of progress. If the server ignores ranges,
-/// one connection reads everything. At the end the file on the disk has file.bytes bytes of the hash file.sha256. Standard error shows the
-/// progress: a line that changes on a terminal, else a line now and then.
+/// Fetches a file into `partial` over up to eight connections, one for each eighth, and goes on where an earlier fetch broke off. A broken
+/// connection is tried again, at most six times in a row without 256 KiB of progress. If the server ignores ranges, one connection reads
+/// everything. Standard error shows the progress: a line that changes on a terminal, else a line now and then.
 ///
 /// Throws FileError if the server refuses or sends more than file.bytes, a connection stays broken, or `partial` cannot be written (it is
-/// then kept); or if the hash differs (it is then removed).
+/// then kept); or if the hash is not file.sha256 (it is then removed).
 void fetch_file(HttpClient& client, const std::string& target, const HubFile& file,
                 const std::filesystem::path& partial, const FetchOptions& options);
 

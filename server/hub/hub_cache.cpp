@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "models--";
 
-/// What stands in a folder, and with Iterator recursive below it; nothing if it cannot be read.
+/// The sorted paths in a folder, with a recursive Iterator also those below it; none if it cannot be read.
 template <class Iterator = fs::directory_iterator>
 std::vector<fs::path> entries(const fs::path& folder) {
   std::vector<fs::path> found;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <boost/algorithm/string/replace.hpp>
+#include <curl/curl.h>
 #include <fmt/ranges.h>
 
 #include "kernels/base/error.h"
@@ -81,17 +82,6 @@ void replace_part(std::string& text, std::string_view from, std::string_view to)
   text.replace(at, from.size(), to);
 }
 
-/// The icon's `<`, `>`, `#` and quotes have a meaning in an attribute's URL.
-std::string url_encoded(std::string_view text) {
-  std::string encoded;
-  for (const char c : text) {
-    std::string_view("<>#\"'% \n").find(c) == std::string_view::npos
-        ? encoded += c
-        : encoded += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return encoded;
-}
-
 }  // namespace
 
 std::span<const PageFile> page_files() {
@@ -99,8 +89,8 @@ std::span<const PageFile> page_files() {
 }
 
 PageFile page_file(std::string_view name) {
-  const auto found = std::ranges::find(page_files(), name, &PageFile::name);
-  return found == page_files().end() ? PageFile() : *found;
+  const auto found = std::ranges::find(kFiles, name, &PageFile::name);
+  return found == std::end(kFiles) ? PageFile() : *found;
 }
 
 void add_page_routes(Api& api) {
@@ -131,10 +121,13 @@ std::string bundled_modules(const std::string& main) {
 
 std::string single_page_html(std::string_view json) {
   std::string html(page_file("index.html").content);
+  const std::string_view icon = page_file("icon.svg").content;
+  const std::unique_ptr<char, decltype(&curl_free)> escaped(
+      curl_easy_escape(nullptr, icon.data(), static_cast<int>(icon.size())), curl_free);
   replace_part(html, "<link rel=\"icon\" href=\"page/icon.svg\" type=\"image/svg+xml\">",
                fmt::format("<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n"
                            "  <link rel=\"icon\" href=\"data:image/svg+xml,{}\">",
-                           kOfflinePolicy, url_encoded(page_file("icon.svg").content)));
+                           kOfflinePolicy, escaped.get()));
   replace_part(html, "<link rel=\"stylesheet\" href=\"page/page.css\">",
                fmt::format("<style>\n{}</style>", page_file("page.css").content));
   replace_part(html, "<script src=\"page/chart.js\" defer></script>", "");

@@ -62,7 +62,7 @@ class ModelPool {
   bool is_single() const { return models_.size() == 1; }
   /// The model of that name, perhaps with `tag` behind it; an empty name: the first. Throws 404. One model alone: that one.
   size_t find(std::string_view name, std::string_view tag = {}) const;
-  /// What the API says of a model; `listed` from list().
+  /// A model's facts for the API; `listed` from list().
   std::shared_ptr<const ApiContext> context(size_t model, std::vector<ListedModel> listed) const;
   const std::string& first_name() const;
 

@@ -6,15 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "engine/options/sizes.h"
 #include "profiling/json/json_text.h"
 
 namespace minfer {
 namespace {
-
-/// As one word of a shell's command line.
-std::string shell_word(const std::string& text) {
-  return fmt::format("'{}'", boost::replace_all_copy(text, "'", R"('\'')"));
-}
 
 /// 12345 as 12,345.
 std::string grouped(int64_t number) {
@@ -39,18 +35,20 @@ std::string curl_command(const ServingFacts& facts) {
       .field("max_tokens", 40)
       .close('}');
   const char* key = facts.needs_key ? "-H \"Authorization: Bearer $MINFER_API_KEY\" " : "";
-  return fmt::format("curl {}/v1/completions {}-d {}", local(facts.url), key, shell_word(body));
+  boost::replace_all(body, "'", R"('\'')");
+  return fmt::format("curl {}/v1/completions {}-d '{}'", local(facts.url), key, body);
 }
 
 /// Empty for a model without states.
-std::string states(const ServingFacts& facts) {
-  if (facts.state_bytes == 0) return "";
-  const auto mebibytes = [](int64_t bytes) { return grouped((bytes + (1 << 20) - 1) >> 20); };
-  const std::string copies =
-      facts.state_copies == 0 ? "no copies: prefixes are not shared"
-                              : fmt::format("{} MiB of {} copies for the prefix cache",
-                                            mebibytes(facts.state_copy_bytes), grouped(facts.state_copies));
-  return fmt::format("{} MiB of sequences that run, {}", mebibytes(facts.state_bytes), copies);
+std::string states(const EngineOptions& options, int64_t slot_bytes) {
+  if (slot_bytes == 0) return "";
+  const int64_t copies = options.num_state_copies.value_or(0);
+  const auto mebibytes = [&](int64_t slots) {
+    return grouped((slots * slot_bytes + (1 << 20) - 1) >> 20) + " MiB of ";
+  };
+  return mebibytes(options.num_state_slots) + "sequences that run, " +
+         (copies == 0 ? "no copies: prefixes are not shared"
+                      : mebibytes(copies) + grouped(copies) + " copies for the prefix cache");
 }
 
 }  // namespace
@@ -58,20 +56,24 @@ std::string states(const ServingFacts& facts) {
 std::string greeting(const ServingFacts& facts) {
   std::string text = fmt::format("minfer {} serves {} ({}) on {}\n", MINFER_VERSION, facts.model_name,
                                  facts.model, facts.url);
-  const auto add = [&](std::string_view name, const std::string& fact) {
-    if (!fact.empty()) text += fmt::format("  {:<10} {}\n", name, fact);
+  const auto add = [&](std::string_view title, const std::string& fact) {
+    if (!fact.empty()) text += fmt::format("  {:<10} {}\n", title, fact);
   };
-  add("device", facts.device);
-  if (facts.ranks > 1)
-    add("ranks", fmt::format("{} share the model{}{}", facts.ranks, facts.all_reduce.empty() ? "" : "; ",
-                             facts.all_reduce));
-  if (!facts.quantization.empty())
-    add("weights", fmt::format("of layers made {} at load", facts.quantization));
-  add("context", grouped(facts.context) + " tokens, prompt and answer together");
+  const EngineOptions& options = facts.options;
+  const BackendInfo& backend = facts.backend;
+  add("device", fmt::format("{}: {}{}", backend.name, backend.device,
+                            backend.name == "cpu" ? fmt::format(", {} threads", backend.threads) : ""));
+  if (options.tensor_parallel_size > 1)
+    add("ranks", fmt::format("{} share the model{}{}", options.tensor_parallel_size,
+                             backend.all_reduce.empty() ? "" : "; ", backend.all_reduce));
+  if (options.quantization)
+    add("weights", fmt::format("of layers made {} at load", name(*options.quantization)));
+  add("context", grouped(options.max_model_len) + " tokens, prompt and answer together");
   add("KV cache", fmt::format("{} tokens of all sequences together, as {} in blocks of {}",
-                              grouped(facts.kv_tokens), facts.kv_type, facts.block_size));
-  add("states", states(facts));
-  add("sequences", fmt::format("{} at once, {} more may wait", grouped(facts.max_num_seqs),
+                              grouped(kv_cache_tokens(options)), name(options.kv_cache_dtype.value()),
+                              options.block_size));
+  add("states", states(options, facts.state_slot_bytes));
+  add("sequences", fmt::format("{} at once, {} more may wait", grouped(options.max_num_seqs),
                                grouped(facts.max_queue_size)));
   if (!facts.all_models.empty())
     add("models",

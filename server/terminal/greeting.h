@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/options/engine_options.h"
+#include "kernels/target.h"
+
 namespace minfer {
 
 /// The facts that a person who starts a server wants first.
@@ -11,21 +14,12 @@ struct ServingFacts {
   std::string url;         ///< the address where it listens
   std::string model_name;  ///< as clients give it
   std::string model;       ///< the file, or what else it is
-  std::string device;
-  int32_t ranks = 1;              ///< ranks that share the model
-  std::string all_reduce = {};    ///< how ranks add up; empty: there is one way
-  std::string quantization = {};  ///< the type of layers' weights after load; empty: as in the file
-  std::string kv_type;
-  int32_t block_size = 0;    ///< tokens of a KV block
-  int64_t kv_tokens = 0;     ///< tokens that the KV cache holds
-  int64_t state_bytes = 0;   ///< bytes of the states of all sequences that may run; 0: none
-  int64_t state_copies = 0;  ///< copies that the prefix cache may keep
-  int64_t state_copy_bytes = 0;
-  int32_t context = 0;         ///< tokens of a prompt and its answer at most
-  int32_t max_num_seqs = 0;    ///< sequences at once
-  int32_t max_queue_size = 0;  ///< sequences that may wait
+  BackendInfo backend;
+  EngineOptions options;         ///< as chosen: no size is 0
+  int64_t state_slot_bytes = 0;  ///< bytes of a sequence's states; 0: none
+  int32_t max_queue_size = 0;    ///< sequences that may wait
   bool needs_key = false;
-  std::vector<std::string> all_models = {};  ///< of a server with several, by their names
+  std::vector<std::string> all_models = {};  ///< the names of a server's models, if they are several
   size_t max_loaded = 0;                     ///< of these
 };
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -17,10 +18,6 @@ namespace minfer {
 namespace {
 
 volatile std::sig_atomic_t interrupt_seen = 0;  // the one thing a signal handler may set
-
-void note_interrupt(int) {
-  interrupt_seen = 1;
-}
 
 constexpr size_t kWidth = 30;
 constexpr int64_t kPeriodNs = 200'000'000;
@@ -50,7 +47,7 @@ void show_progress(const std::string& text) {
 InterruptWatch::InterruptWatch() {
   interrupt_seen = 0;
   struct sigaction action {};
-  action.sa_handler = note_interrupt;
+  action.sa_handler = [](int) { interrupt_seen = 1; };
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the next one does what it does by default
   sigaction(SIGINT, &action, &previous_);
 }
@@ -84,6 +81,12 @@ void ProgressBar::update(size_t done, int64_t output_tokens) {
   const double seconds = static_cast<double>(time_ns - begin_ns_) * 1e-9;
   show_progress(fmt::format("[{:#>{}}{:.>{}}] {}/{} requests  {:.0f} tokens/s", "", filled, "",
                             kWidth - filled, done, total_, static_cast<double>(output_tokens) / seconds));
+}
+
+std::string read_standard_input() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), {}};
+  if (std::ferror(stdin) != 0) fail("standard input: cannot be read");
+  return text;
 }
 
 std::string read_text_file(const std::string& path) {

@@ -36,8 +36,7 @@ class InterruptWatch {
   struct sigaction previous_ {};
 };
 
-/// Ends the program as an unhandled Ctrl-C would, so that shells
-/// and scripts see what happened. Call it after the last output.
+/// Ends the program as an unhandled Ctrl-C would, so that shells and scripts see what happened. Call it after the last output.
 [[noreturn]] void end_as_interrupted();
 
 /// A load test's progress in one line of standard error, redrawn a few times a second at most and removed at
@@ -57,6 +56,8 @@ class ProgressBar {
   int64_t next_ns_ = 0;
 };
 
+/// All bytes of standard input. Throws Error if it cannot be read.
+std::string read_standard_input();
 /// All of a file's bytes. Throws FileError naming it.
 std::string read_text_file(const std::string& path);
 

@@ -145,6 +145,21 @@ std::string TrialSession::command_line(const std::vector<std::string>& options) 
                      fmt::join(overridden(recorded_options(load_.header), options), " "));
 }
 
+std::vector<Alternative> TrialSession::compare(const std::vector<std::string>& base,
+                                               std::vector<KeptTrial>& trials, int most_turns, double share,
+                                               bool more_is_better) {
+  std::vector<Alternative> all{{.options = base}};
+  for (const KeptTrial& trial : trials)
+    all.push_back({.options = overridden(base, words_of(trial.option))});
+  take(all, most_turns, share);
+  for (size_t i = 0; i < trials.size(); ++i) {
+    trials[i].gain = measured_gain(all[0], all[i + 1], trials[i].figure, more_is_better);
+    trials[i].error = all[i + 1].error;
+  }
+  keep(all[0], trials);
+  return all;
+}
+
 double TrialSession::seconds_left() const {
   return options_.budget_s - static_cast<double>(now_ns() - begin_ns_) * 1e-9;
 }

@@ -64,12 +64,11 @@ class TrialSession {
   /// Throws FileError for a profile whose load cannot be run again, Error for a model that must be named.
   explicit TrialSession(Options options);
 
-  /// As take_turns(), for this share of the time left. After Ctrl-C the turn that runs is not counted.
-  void take(std::vector<Alternative>& alternatives, int most_turns, double share);
-
-  /// Appends to the profile the results of trials against `base` on this device, without trials
-  /// for which there was no time. If the file takes none, the terminal says so; that is no error.
-  void keep(const Alternative& base, std::vector<KeptTrial> trials);
+  /// Runs the load with the options `base`, and with each trial's option beside them, as take_turns() does, for this share of the time
+  /// left. After Ctrl-C the turn that runs is not counted. Sets the gains (see measured_gain()) and errors of the trials, and appends those
+  /// that ran to the profile; if the file takes none, the terminal says so. Returns the runs: of `base`, then of each trial.
+  std::vector<Alternative> compare(const std::vector<std::string>& base, std::vector<KeptTrial>& trials,
+                                   int most_turns, double share, bool more_is_better = false);
 
   const RecordedLoad& load() const { return load_; }
   size_t num_requests() const { return num_requests_; }  ///< of a run
@@ -81,6 +80,8 @@ class TrialSession {
   /// Figures of one run: RequestFigures::json(), and "goodput" (requests a second) if
   /// it was asked for. If the program does not end well, throws Error with its message.
   nlohmann::json run(const std::vector<std::string>& options) const;
+  void take(std::vector<Alternative>& alternatives, int most_turns, double share);
+  void keep(const Alternative& base, std::vector<KeptTrial> trials);
   double seconds_left() const;
 
   Options options_;

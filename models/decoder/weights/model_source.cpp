@@ -159,6 +159,11 @@ bool is_eagle_head(const std::string& spec) {
          open_gguf(spec).get_string("general.architecture") == EagleHead::kArchitecture;
 }
 
+std::unique_ptr<ModelSource> open_shapes(const std::string& spec) {
+  if (!spec.starts_with(kSyntheticPrefix)) return open_model(spec);
+  return make_synthetic_model(spec, [](std::string_view) { return false; });
+}
+
 std::unique_ptr<ModelSource> open_model_in_memory(std::span<const std::byte> bytes, std::string name,
                                                   bool draft_layer) {
   return std::make_unique<GgufModel>(GgufFile::from_memory(bytes, std::move(name)), draft_layer);

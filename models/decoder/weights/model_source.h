@@ -59,6 +59,8 @@ std::string_view part_of_tensor(std::string_view name);
 /// Opens `spec`: a path to a GGUF file, "synthetic:NAME[:TYPE]", or empty for the embedded demo model. `draft_layer` as in read_config();
 /// a synthetic model then has one. Throws FileError.
 std::unique_ptr<ModelSource> open_model(const std::string& spec, bool draft_layer = false);
+/// The same, without the data of a synthetic model's large tensors.
+std::unique_ptr<ModelSource> open_shapes(const std::string& spec);
 /// Opens a model with the EAGLE-3 head of another file as its layer for drafts. Throws FileError, also where the two do not fit together.
 std::unique_ptr<ModelSource> open_model_with_head(const std::string& spec, const std::string& head);
 /// True if `spec` is a file with such a head.

@@ -32,12 +32,6 @@ void show_loading(size_t done, size_t total) {
   show_progress(done == total ? "" : fmt::format("loading weights {}/{}", done, total));
 }
 
-std::optional<double> parse_target_itl(const std::string& text) {
-  const auto milliseconds = parse_number<double>(text);
-  if (!milliseconds && text != "auto") fail("--target-itl-ms: \"{}\", expected a number or auto", text);
-  return milliseconds;
-}
-
 LogitBias parse_bias(std::string_view text) {
   const size_t equals = std::min(text.find('='), text.size());
   const auto token = parse_number<decltype(LogitBias::token)>(text.substr(0, equals));
@@ -55,14 +49,13 @@ void EngineArgs::add_model_options(CLI::App& command) {
 
 void EngineArgs::add_device_options(CLI::App& command) {
   const OptionGroup group{command, kModelGroup};
-  add_option(group, "--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda")
-      ->transform(one_of(kDevices))
-      ->option_text("DEVICE [auto]");
-  add_word(
-      group, "--dtype", "auto", [this](const std::string& text) { options.dtype = dtype_from_name(text); },
+  add_option(group, "--device", options.device, "where to run: auto (a GPU if there is one), cpu or cuda",
+             one_of(kDevices), Shown{"DEVICE [auto]"});
+  add_taken(
+      group, "--dtype", [this](const std::string& text) { options.dtype = dtype_from_name(text); },
       "type of activations on a GPU: auto (f32 if all weights are f32, else bf16), bf16, or f32 "
-      "(slower; nothing is rounded below f32). The CPU always uses f32")
-      ->check(one_of({"auto", "bf16", "f32"}));
+      "(slower; nothing is rounded below f32). The CPU always uses f32",
+      one_of({"auto", "bf16", "f32"}), Default{"auto"});
   add_quantization(command, options.quantization);
   add_with_default(group, "--gpu-memory-utilization", options.gpu_memory_utilization,
                    "share of the GPU's memory for weights, workspace and KV cache");
@@ -70,16 +63,15 @@ void EngineArgs::add_device_options(CLI::App& command) {
   ranks_option_ =
       add_option(group, "--tensor-parallel-size,--tp", options.tensor_parallel_size,
                  "GPUs that share the model (on the CPU: threads that stand for GPUs and share --threads). "
-                 "Under mpirun or srun: the number of processes, each with one GPU of its host")
-          ->option_text("N [1]");
+                 "Under mpirun or srun: the number of processes, each with one GPU of its host",
+                 Shown{"N [1]"});
   add_option(group, "--all-reduce", options.all_reduce,
              "how GPUs sum their partial results (all-reduce): auto (the faster way for each size, measured "
-             "at the start), peer (minfer's kernels, through each other's memory) or nccl")
-      ->transform(one_of(kAllReduceChoices))
-      ->option_text("HOW [auto]");
+             "at the start), peer (minfer's kernels, through each other's memory) or nccl",
+             one_of(kAllReduceChoices), Shown{"HOW [auto]"});
   add_option(group, "--rank-timeout", options.rank_timeout_s,
-             "seconds that a GPU waits for another before minfer ends (0: 5, on the CPU 60)")
-      ->option_text("SECONDS [0]");
+             "seconds that a GPU waits for another before minfer ends (0: 5, on the CPU 60)",
+             Shown{"SECONDS [0]"});
   add_with_default(
       group, "--max-model-len", options.max_model_len,
       "most tokens of prompt and output together (0: the model's context, or what the KV cache holds)");
@@ -90,31 +82,29 @@ void EngineArgs::add_device_options(CLI::App& command) {
   add_option(
       group, "--kv-cache-memory", options.kv_cache_bytes,
       "bytes of the KV cache, e.g. 2GiB (0: what --gpu-memory-utilization leaves; on the CPU a quarter "
-      "of the free memory)")
-      ->transform(CLI::AsSizeValue(false))
-      ->option_text("SIZE [0]");
+      "of the free memory)",
+      CLI::AsSizeValue(false), Shown{"SIZE [0]"});
   const auto take_kv_type = [this](const std::string& text) {
     options.kv_cache_dtype = text.starts_with("fp8") ? DType::f8_e4m3 : dtype_from_name(text);
   };
-  add_word(group, "--kv-cache-dtype", "auto", take_kv_type,
-           "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, "
-           "f32 (on a GPU only with --dtype f32) or fp8 (only on a GPU, without latent attention)")
-      ->transform(one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true));
+  add_taken(group, "--kv-cache-dtype", take_kv_type,
+            "type of the KV cache: auto (as activations: f32 on the CPU, bf16 on a GPU), bf16, f16, "
+            "f32 (on a GPU only with --dtype f32) or fp8 (only on a GPU, without latent attention)",
+            one_of({"auto", "f32", "bf16", "f16", "fp8", "fp8_e4m3"}, true), Default{"auto"});
 }
 
 void EngineArgs::add_quantization(CLI::App& command, std::optional<DType>& quantization) {
   std::vector<std::string> names{"none"};
   for (const DType type : kQuantizations)
     names.emplace_back(name(type));
-  add_word(
-      {command, kModelGroup}, "--quantization", "none",
-      [&quantization](const std::string& text) {
-        for (const DType type : kQuantizations)
-          if (name(type) == text) quantization = type;
-      },
-      "convert the layers' F32, F16 and BF16 matrices at load: none, or fp8 (e4m3 with one "
-      "scale per row; embeddings, norms, routers and the output head keep their types)")
-      ->check(one_of(names));
+  const auto take = [&quantization](const std::string& text) {
+    for (const DType type : kQuantizations)
+      if (name(type) == text) quantization = type;
+  };
+  add_taken({command, kModelGroup}, "--quantization", take,
+            "convert the layers' F32, F16 and BF16 matrices at load: none, or fp8 (e4m3 with one "
+            "scale per row; embeddings, norms, routers and the output head keep their types)",
+            one_of(names), Default{"none"});
 }
 
 void EngineArgs::add_serving_options(CLI::App& command) {
@@ -127,17 +117,20 @@ void EngineArgs::add_serving_options(CLI::App& command) {
   add_option(group, "--num-state-copies", options.num_state_copies,
              "copies of recurrent states, for models that have these (Qwen3-Next, Qwen3.5): the prefix cache "
              "keeps one where a prompt with the same beginning may go on, and each sequence with guesses has "
-             "one (default: as many as a quarter of --kv-cache-memory holds)")
-      ->option_text("N");
+             "one (default: as many as a quarter of --kv-cache-memory holds)",
+             Shown{"N"});
   add_flag(group, "--enable-chunked-prefill,!--no-enable-chunked-prefill", options.enable_chunked_prefill,
            "cut long prompts into pieces that run beside decoding (default: on)");
-  add_word(
-      group, "--target-itl-ms", "0",
-      [this](const std::string& text) { options.target_itl_ms = parse_target_itl(text); },
-      "target for the milliseconds between two tokens: beside decoding, a step takes only as many "
-      "prompt tokens as fit into it, judged by earlier steps; auto: the fewest with which prompts "
-      "keep three quarters of their speed; 0: as many as --max-num-batched-tokens leaves")
-      ->option_text("MS|auto [0]");
+  const auto take_target_itl = [this](const std::string& text) {
+    options.target_itl_ms = parse_number<double>(text);
+    if (!options.target_itl_ms && text != "auto")
+      fail("--target-itl-ms: \"{}\", expected a number or auto", text);
+  };
+  add_taken(group, "--target-itl-ms", take_target_itl,
+            "target for the milliseconds between two tokens: beside decoding, a step takes only as many "
+            "prompt tokens as fit into it, judged by earlier steps; auto: the fewest with which prompts "
+            "keep three quarters of their speed; 0: as many as --max-num-batched-tokens leaves",
+            Shown{"MS|auto [0]"});
   add_with_default(group, "--stream-interval", options.stream_interval,
                    "tokens between two responses of a request");
   add_with_default(group, "--seed", options.seed, "seed of requests that have none");
@@ -151,13 +144,13 @@ void EngineArgs::add_speculation_options(const OptionGroup& group) {
       "guess tokens and check several in one step: off, ngram (guess what followed an earlier occurrence "
       "of the last tokens), draft (--speculative-model guesses) or mtp (the model's own layer for further "
       "tokens "
-      "guesses, if its file has one). The output stays the same")
-      ->transform(one_of(kMethods))
-      ->option_text("METHOD [mtp if the file has such a layer, with --speculative-model draft, else off]");
+      "guesses, if its file has one). The output stays the same",
+      one_of(kMethods),
+      Shown{"METHOD [mtp if the file has such a layer, with --speculative-model draft, else off]"});
   add_option(group, "--speculative-model", draft_model_,
              "a smaller model with the same vocabulary: a GGUF file, hf:ORG/REPO[:QUANT] or "
-             "synthetic:NAME[:TYPE]; or a GGUF file with an EAGLE-3 head for the model")
-      ->option_text("MODEL");
+             "synthetic:NAME[:TYPE]; or a GGUF file with an EAGLE-3 head for the model",
+             Shown{"MODEL"});
   add_with_default(group, "--num-speculative-tokens", speculation.num_tokens,
                    fmt::format("most guesses of a sequence in a step (1 to {})", kMostDraftTokens));
   add_with_default(
@@ -173,9 +166,8 @@ void EngineArgs::add_synthetic_acceptance(CLI::App& command) {
   add_option({command, kServingGroup}, "--synthetic-acceptance-rate",
              options.speculation.synthetic_acceptance,
              "accept each guess with this chance, whatever the model says, to see how fast a synthetic model "
-             "would be at this acceptance rate. The output is then not the model's")
-      ->check(CLI::Range(0.0, 1.0))
-      ->option_text("CHANCE");
+             "would be at this acceptance rate. The output is then not the model's",
+             CLI::Range(0.0, 1.0), Shown{"CHANCE"});
 }
 
 SpeculationOptions EngineArgs::speculation() const {
@@ -251,9 +243,8 @@ EngineOptions EngineArgs::engine_options() const {
 void EngineArgs::add_policy_option(CLI::App& command) {
   add_option({command, kServingGroup}, "--scheduling-policy", options.policy,
              "order in which requests are served: fcfs, priority, or shortest (short prompts go in "
-             "front of earlier, longer ones; fewer than n tokens go in front of a prompt of n)")
-      ->transform(one_of(kPolicies))
-      ->option_text("POLICY [fcfs]");
+             "front of earlier, longer ones; fewer than n tokens go in front of a prompt of n)",
+             one_of(kPolicies), Shown{"POLICY [fcfs]"});
 }
 
 std::unique_ptr<ModelSource> EngineArgs::open() const {
@@ -305,11 +296,8 @@ void SamplingArgs::add_to(CLI::App& command) {
     for (const std::string& text : biases)
       params.logit_bias.push_back(parse_bias(text));
   };
-  command
-      .add_option_function<std::vector<std::string>>("--logit-bias", take_biases,
-                                                     "TOKEN=BIAS, may be repeated")
-      ->allow_extra_args(false)
-      ->group(group.name);
+  add_taken<std::vector<std::string>>(group, "--logit-bias", take_biases, "TOKEN=BIAS, may be repeated")
+      ->allow_extra_args(false);
   add_option(group, "--stop", params.stop, "end the generation at this text, may be repeated")
       ->allow_extra_args(false);
   add_option(group, "--stop-token-ids", params.stop_token_ids,

@@ -16,6 +16,18 @@
 namespace minfer {
 namespace {
 
+/// See ModelAndText.
+bool names_a_model(const std::string& argument) {
+  if (argument.ends_with(".gguf") || argument.starts_with(kSyntheticPrefix) ||
+      argument.starts_with(HubName::kPrefix))
+    return true;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(argument, error)) return false;  // opening a pipe would wait
+  char magic[4] = {};
+  std::ifstream(argument, std::ios::binary).read(magic, sizeof magic);
+  return std::string_view(magic, sizeof magic) == "GGUF";
+}
+
 /// The innermost command that the command line names, and how to call it.
 struct NamedCommand {
   const CLI::App* app;
@@ -38,19 +50,14 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames())
-      names.push_back("--" + name);
-  }
-  return names;
-}
-
 std::string unknown_option(const NamedCommand& command, const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.app->get_options())
+    for (const std::string& long_name : option->get_lnames())
+      known.push_back("--" + long_name);
   return fmt::format("{}: not an option of {}{}", printable(name), command.call,
-                     name.starts_with("--") ? did_you_mean(name, option_names(*command.app)) : "");
+                     name.starts_with("--") ? did_you_mean(name, known) : "");
 }
 
 std::string unknown_command(const NamedCommand& command, const std::string& argument) {
@@ -78,14 +85,6 @@ double share_of_percent(std::string_view text) {
   if (!number || !std::isfinite(*number) || *number < 0.0)
     fail("--fail-above: \"{}\", expected a percentage such as 3%", text);
   return *number / 100.0;
-}
-
-bool begins_as_gguf(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return false;  // opening a pipe would wait
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::string_view(magic, sizeof magic) == "GGUF";
 }
 
 }  // namespace
@@ -132,13 +131,12 @@ std::string explain(const CLI::App* app, const CLI::Error& error) {
 }
 
 CLI::Option* add_seconds(const OptionGroup& group, const std::string& name, std::chrono::milliseconds& into,
-                         const std::string& description) {
+                         double least, const std::string& description) {
   const auto set = [&into](double seconds) {
     into = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
   };
-  return group.command.add_option_function<double>(name, set, description)
-      ->group(group.name)
-      ->default_str(std::to_string(into.count() / 1'000));
+  return add_taken<double>(group, name, set, description, CLI::Range(least, 1e6),
+                           Default{std::to_string(into.count() / 1'000)});
 }
 
 CLI::Option* add_hub_options(const OptionGroup& group, std::string& model) {
@@ -148,38 +146,32 @@ CLI::Option* add_hub_options(const OptionGroup& group, std::string& model) {
                          "ask no hub, as with HF_HUB_OFFLINE=1: use what is in its cache")
       ->group(group.name);
   const auto take_repo = [&model](const std::string& name) { model = std::string(HubName::kPrefix) + name; };
-  return group.command
-      .add_option_function<std::string>(
-          "--hf-repo", take_repo, "a model of a Hugging Face hub, as hf: in front names it; -hf is the same")
-      ->option_text("ORG/REPO[:QUANT]")
-      ->group(group.name);
+  return add_taken(group, "--hf-repo", take_repo,
+                   "a model of a Hugging Face hub, as hf: in front names it; -hf is the same",
+                   Shown{"ORG/REPO[:QUANT]"});
 }
 
 CLI::Option* add_model_argument(const OptionGroup& group, std::string& model) {
-  CLI::Option* option = add_option(group, "-m,--model,MODEL", model, kModelDescription);
-  return option->excludes(add_hub_options(group, model));
-}
-
-bool names_a_model(const std::string& argument) {
-  return argument.ends_with(".gguf") || argument.starts_with(kSyntheticPrefix) ||
-         argument.starts_with(HubName::kPrefix) || begins_as_gguf(argument);
+  return add_option(group, "-m,--model,MODEL", model, kModelDescription)
+      ->excludes(add_hub_options(group, model));
 }
 
 void ModelAndText::add_to(CLI::App& command, const std::string& text_name,
                           const std::string& text_description) {
-  model_option_ = command.add_option("-m,--model", model_, kModelDescription);
-  hub_option_ = add_hub_options({command, "Options"}, model_)->excludes(model_option_);
-  first_option_ =
-      command.add_option("MODEL", first_,
-                         "the same as --model. A single argument is a model if it ends in .gguf, begins with "
-                         "synthetic: or hf:, or names a GGUF file; otherwise it is the " +
-                             text_name + "; with --model (which may be '') it is always the " + text_name);
-  second_option_ = command.add_option(text_name, second_, text_description);
+  command_ = &command;
+  text_name_ = text_name;
+  command.add_option("-m,--model", model_, kModelDescription);
+  add_hub_options({command}, model_)->excludes("--model");
+  command.add_option("MODEL", first_,
+                     "the same as --model. A single argument is a model if it ends in .gguf, begins with "
+                     "synthetic: or hf:, or names a GGUF file; otherwise it is the " +
+                         text_name + "; with --model (which may be '') it is always the " + text_name);
+  command.add_option(text_name, second_, text_description);
 }
 
 void ModelAndText::resolve() {
-  const bool one = first_option_->count() > 0, two = second_option_->count() > 0;
-  if (model_option_->count() + hub_option_->count() > 0) {
+  const bool one = command_->count("MODEL") > 0, two = command_->count(text_name_) > 0;
+  if (command_->count("--model") + command_->count("--hf-repo") > 0) {
     if (two) {
       fail("\"{}\" and \"{}\": expected one argument beside --model; put a text of several words in quotes",
            printable(first_), printable(second_));
@@ -214,32 +206,28 @@ ChatTemplate ChatArgs::open(const ChatTemplateSource& of_model, const Tokenizer&
 }
 
 void add_profile_file(CLI::App& command, std::string& path) {
-  command.add_option("file", path, "Profile file, as --profile-out writes it")
-      ->option_text("FILE")
-      ->required();
+  add_option({command}, "file", path, "Profile file, as --profile-out writes it", Shown{"FILE"})->required();
 }
 
 void add_format(CLI::App& command, std::string& format, const std::vector<std::string>& formats) {
-  command.add_option("-o,--output", format, "How to print it (default table)")
-      ->check(one_of(formats))
-      ->option_text(fmt::format("{}", fmt::join(formats, "|")));
+  add_option({command}, "-o,--output", format, "How to print it (default table)", one_of(formats),
+             Shown{fmt::format("{}", fmt::join(formats, "|"))});
 }
 
 void add_step_filter(CLI::App& command, StepFilter& filter) {
   const auto set_steps = [&filter](const std::string& text) {
     filter.steps = parse_step_range("--steps", text);
   };
-  add_choice(&command, "--phase", filter.phase, {StepPhase::prefill, StepPhase::decode, StepPhase::mixed},
+  add_choice({command}, "--phase", filter.phase, {StepPhase::prefill, StepPhase::decode, StepPhase::mixed},
              "Only the steps that prefill, decode, or do both");
-  command.add_option_function<std::string>("--steps", set_steps, "Only steps A to B, both included")
-      ->option_text("A:B");
-  command.add_option("--request", filter.request, "Only steps that served the request of this id")
-      ->option_text("ID");
+  add_taken({command}, "--steps", set_steps, "Only steps A to B, both included", Shown{"A:B"});
+  add_option({command}, "--request", filter.request, "Only steps that served the request of this id",
+             Shown{"ID"});
 }
 
-CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, const std::string& description) {
+void add_fail_above(CLI::App& command, std::optional<double>& share, const std::string& description) {
   const auto set = [&share](const std::string& text) { share = share_of_percent(text); };
-  return command.add_option_function<std::string>("--fail-above", set, description)->option_text("PERCENT");
+  add_taken({command}, "--fail-above", set, description, Shown{"PERCENT"});
 }
 
 void require_profile(const std::string& path) {

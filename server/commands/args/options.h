@@ -28,10 +28,10 @@ std::optional<Number> parse_number(std::string_view text) {
   return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
-/// One of `names`; `ignore_case` takes upper case too and makes it lower case. For CLI::Option::check() and transform().
+/// One of `names`; `ignore_case` takes upper case too and makes it lower case.
 CLI::Validator one_of(std::vector<std::string> names, bool ignore_case = false);
 
-/// Takes one of these names, in any case; it becomes the number of its value. For CLI::Option::transform().
+/// Takes one of these names, in any case; it becomes the number of its value.
 template <class Enum>
 CLI::Validator one_of(const std::vector<std::pair<std::string, Enum>>& values) {
   std::vector<std::string> names;
@@ -61,57 +61,85 @@ std::vector<const CLI::App*> commands_in(const CLI::App& app);
 /// One group of a command's options, as the help shows them. Outlived by the command.
 struct OptionGroup {
   CLI::App& command;
-  std::string name;
+  std::string name = "Options";
 };
 
-/// Adds an option without a default, or with a default named in its description or its option_text().
-template <class Target>
+// The rules of an option stand behind its description: checks of its values, other options that it needs, and the texts below.
+
+/// Text behind the option's names in the help, in place of its type: "SIZE [20GiB]".
+struct Shown {
+  std::string text;
+};
+/// The default that the help shows.
+struct Default {
+  std::string text;
+};
+
+inline void add_rule(CLI::Option* option, const CLI::Validator& check) {
+  option->transform(check);
+}
+inline void add_rule(CLI::Option* option, CLI::Option* needed) {
+  option->needs(needed);
+}
+inline void add_rule(CLI::Option* option, const Shown& shown) {
+  option->option_text(shown.text);
+}
+inline void add_rule(CLI::Option* option, const Default& shown) {
+  option->default_str(shown.text);
+}
+
+/// Adds an option without a default, or with a default named in its description or its rules.
+template <class Target, class... Rules>
 CLI::Option* add_option(const OptionGroup& group, const std::string& names, Target& target,
-                        const std::string& description) {
-  return group.command.add_option(names, target, description)->group(group.name);
+                        const std::string& description, const Rules&... rules) {
+  CLI::Option* option = group.command.add_option(names, target, description)->group(group.name);
+  (add_rule(option, rules), ...);
+  return option;
 }
 /// Adds an option whose default, the current value of `target`, the help shows.
-template <class Target>
+template <class Target, class... Rules>
 CLI::Option* add_with_default(const OptionGroup& group, const std::string& names, Target& target,
-                              const std::string& description) {
-  return add_option(group, names, target, description)->capture_default_str();
+                              const std::string& description, const Rules&... rules) {
+  return add_option(group, names, target, description, rules...)->capture_default_str();
 }
-/// Adds an option of one word, which `take(const std::string&)` reads; the help shows the default as `default_text`.
-template <class Take>
-CLI::Option* add_word(const OptionGroup& group, const std::string& names, const std::string& default_text,
-                      Take take, const std::string& description) {
-  return group.command.add_option_function<std::string>(names, take, description)
-      ->group(group.name)
-      ->default_str(default_text);
+/// Adds an option whose value `take(const Value&)` reads.
+template <class Value = std::string, class Take, class... Rules>
+CLI::Option* add_taken(const OptionGroup& group, const std::string& names, Take take,
+                       const std::string& description, const Rules&... rules) {
+  CLI::Option* option = group.command.add_option_function<Value>(names, take, description)->group(group.name);
+  (add_rule(option, rules), ...);
+  return option;
 }
 /// Adds an option with comma-separated values. Without allow_extra_args(false), CLI11 would take the next argument as another value.
-template <class Target>
+template <class Target, class... Rules>
 CLI::Option* add_list(const OptionGroup& group, const std::string& names, Target& target,
-                      const std::string& description) {
-  return add_option(group, names, target, description)->delimiter(',')->allow_extra_args(false);
+                      const std::string& description, const Rules&... rules) {
+  return add_option(group, names, target, description, rules...)->delimiter(',')->allow_extra_args(false);
 }
-inline CLI::Option* add_flag(const OptionGroup& group, const std::string& names, bool& target,
-                             const std::string& description) {
-  return group.command.add_flag(names, target, description)->group(group.name);
+template <class... Rules>
+CLI::Option* add_flag(const OptionGroup& group, const std::string& names, bool& target,
+                      const std::string& description, const Rules&... rules) {
+  CLI::Option* option = group.command.add_flag(names, target, description)->group(group.name);
+  (add_rule(option, rules), ...);
+  return option;
 }
 /// Adds an option that takes the name() of one of `values`.
 template <class Target, class Enum, size_t N>
-CLI::Option* add_choice(CLI::App* command, const std::string& flags, Target& target, const Enum (&values)[N],
-                        const std::string& description) {
+CLI::Option* add_choice(const OptionGroup& group, const std::string& flags, Target& target,
+                        const Enum (&values)[N], const std::string& description) {
   std::vector<std::pair<std::string, Enum>> by_name;
   std::vector<std::string_view> names;
   for (const Enum value : values) {
     by_name.emplace_back(name(value), value);
     names.push_back(name(value));
   }
-  return command->add_option(flags, target, description)
-      ->transform(one_of(by_name))
-      ->option_text(fmt::format("{}", fmt::join(names, "|")));
+  return add_option(group, flags, target, description, one_of(by_name),
+                    Shown{fmt::format("{}", fmt::join(names, "|"))});
 }
 
-/// Adds an option of a number of seconds, perhaps with a fraction; the help shows the current value of `into`, whole seconds.
+/// Adds an option of `least` to 1e6 seconds, perhaps with a fraction; the help shows the current value of `into`, whole seconds.
 CLI::Option* add_seconds(const OptionGroup& group, const std::string& name, std::chrono::milliseconds& into,
-                         const std::string& description);
+                         double least, const std::string& description);
 
 // The options that name models, templates and profiles.
 
@@ -123,15 +151,11 @@ inline constexpr const char* kModelDescription =
 /// argument.
 CLI::Option* add_hub_options(const OptionGroup& group, std::string& model);
 
-/// Adds `-m,--model`, which is also the command's first positional argument, MODEL, and the options of hubs. An empty model is the demo
-/// model.
+/// Adds `-m,--model`, also as the first positional argument, MODEL, and the options of hubs. An empty model is the demo model.
 CLI::Option* add_model_argument(const OptionGroup& group, std::string& model);
 
-/// True if an argument that may be a model or a text is a model: it ends in .gguf,
-/// begins with "synthetic:" or "hf:", or names a file that begins as a GGUF file does.
-bool names_a_model(const std::string& argument);
-
-/// The arguments of commands that take a model and a text, [MODEL] [TEXT]. Either may be left out.
+/// The arguments of commands with a model and a text, [MODEL] [TEXT]. Either may be left out. A single argument is a model if it ends in
+/// .gguf, begins with "synthetic:" or "hf:", or names a file that begins as a GGUF file does.
 class ModelAndText {
  public:
   /// Adds `-m,--model`, MODEL and the text under the name `text_name`. The commands' object outlives `command`.
@@ -143,11 +167,8 @@ class ModelAndText {
   const std::optional<std::string>& text() const { return text_; }
 
  private:
-  CLI::Option* model_option_ = nullptr;
-  CLI::Option* hub_option_ = nullptr;
-  CLI::Option* first_option_ = nullptr;
-  CLI::Option* second_option_ = nullptr;
-  std::string model_, first_, second_;
+  const CLI::App* command_ = nullptr;
+  std::string text_name_, model_, first_, second_;
   std::optional<std::string> text_;
 };
 
@@ -168,7 +189,7 @@ void add_format(CLI::App& command, std::string& format, const std::vector<std::s
 void add_step_filter(CLI::App& command, StepFilter& filter);
 
 /// --fail-above: a percentage, "3%" or "3", as a share.
-CLI::Option* add_fail_above(CLI::App& command, std::optional<double>& share, const std::string& description);
+void add_fail_above(CLI::App& command, std::optional<double>& share, const std::string& description);
 
 /// Throws FileError if there is no file to read.
 void require_profile(const std::string& path);

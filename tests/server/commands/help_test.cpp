@@ -105,12 +105,8 @@ ServingFacts some_facts() {
   return {.url = "http://127.0.0.1:8000",
           .model_name = "minfer-demo",
           .model = "the embedded demo model",
-          .device = "cpu: Some Processor, 2 threads",
-          .kv_type = "f32",
-          .block_size = 16,
-          .kv_tokens = 1'234'560,
-          .context = 2048,
-          .max_num_seqs = 256,
+          .backend = {.name = "cpu", .device = "Some Processor", .threads = 2},
+          .options = {.max_model_len = 2048, .num_blocks = 77'160, .kv_cache_dtype = DType::f32},
           .max_queue_size = 999};
 }
 
@@ -127,29 +123,29 @@ TEST(GreetingTest, SaysWhatAPersonWantsToKnow) {
 TEST(GreetingTest, SaysHowManyRanksShareTheModel) {
   ServingFacts facts = some_facts();
   EXPECT_THAT(greeting(facts), Not(HasSubstr("ranks")));
-  facts.ranks = 2;
+  facts.options.tensor_parallel_size = 2;
   EXPECT_THAT(greeting(facts), HasSubstr("  ranks      2 share the model\n"));
-  facts.all_reduce = "all-reduce by NCCL";
+  facts.backend.all_reduce = "all-reduce by NCCL";
   EXPECT_THAT(greeting(facts), HasSubstr("  ranks      2 share the model; all-reduce by NCCL\n"));
 }
 
 TEST(GreetingTest, SaysWhatStatesTake) {
   ServingFacts facts = some_facts();
   EXPECT_THAT(greeting(facts), Not(HasSubstr("states")));
-  facts.state_bytes = (int64_t{75} << 28) + 1;
+  facts.options.num_state_slots = 100;
+  facts.state_slot_bytes = (int64_t{192} << 20) + 1;
   EXPECT_THAT(
       greeting(facts),
       HasSubstr("  states     19,201 MiB of sequences that run, no copies: prefixes are not shared\n"));
-  facts.state_copies = 1200;
-  facts.state_copy_bytes = int64_t{75} << 30;
+  facts.options.num_state_copies = 1200;
   EXPECT_THAT(greeting(facts),
-              HasSubstr("of sequences that run, 76,800 MiB of 1,200 copies for the prefix cache\n"));
+              HasSubstr("of sequences that run, 230,401 MiB of 1,200 copies for the prefix cache\n"));
 }
 
 TEST(GreetingTest, SaysWhatWeightsHaveBecome) {
   ServingFacts facts = some_facts();
   EXPECT_THAT(greeting(facts), Not(HasSubstr("weights")));
-  facts.quantization = "fp8";
+  facts.options.quantization = DType::fp8;
   EXPECT_THAT(greeting(facts), HasSubstr("  weights    of layers made fp8 at load\n"));
 }
 
