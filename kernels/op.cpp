@@ -5,7 +5,7 @@
 namespace minfer {
 
 std::string_view name(OpKind kind) {
-  static constexpr std::array<std::string_view, 26> kNames{
+  static constexpr std::array<std::string_view, 27> kNames{
       "embed",           "rms_norm",    "linear",        "gate_up_swiglu",
       "rope_kv_write",   "attention",   "moe_route",     "moe_gate_up_swiglu",
       "moe_down",        "gather",      "sample",        "transfer",
