@@ -51,21 +51,13 @@ __device__ void make_gates(const RuleParams& p, const RuleBlock& block, int32_t 
   const auto thread = static_cast<int32_t>(threadIdx.x);
   wait_for_copies<0>();
   __syncthreads();
-  // Missing tokens too: their decays are not used, and a test of each would let none overlap.
-  constexpr int kOfThread = kRowTokens * kKeys / kRuleThreads;
-  float* const rows = &tile.decays[0][0];
-  float decays[kOfThread];
 #pragma unroll
-  for (int n = 0; n < kOfThread; ++n)
-    decays[n] = rows[n * kRuleThreads + thread];
-#pragma unroll
-  for (int n = 0; n < kOfThread; ++n) {
-    const int32_t row = (n * kRuleThreads + thread) % kKeys;
-    decays[n] = row < p.key_size ? decay_of_row(p, block.head, decays[n], row) : 1.0f;
+  for (int32_t n = 0; n < kRowTokens * kKeys / kRuleThreads; ++n) {
+    const int32_t i = n * kRuleThreads + thread, t = i / kKeys, row = i % kKeys;
+    if (t >= count) break;
+    float& decay = tile.decays[t][row];
+    decay = row < p.key_size ? decay_of_row(p, block.head, decay, row) : 1.0f;
   }
-#pragma unroll
-  for (int n = 0; n < kOfThread; ++n)
-    rows[n * kRuleThreads + thread] = decays[n];
   if (thread < count) tile.strength[thread] = sigmoid(beta);
   __syncthreads();
 }
