@@ -293,14 +293,14 @@ struct DeltaConvArgs {
 struct DeltaRuleArgs {
   Tensor qkv;  ///< [tokens, channels] f32: the output of delta_conv()
   /// [tokens, 2 value_heads] f32: betas of the first gate_group() value heads, then their alphas, then the same of the next heads.
-  /// Of decays of rows [tokens, value_heads]: betas alone.
+  /// Where rows decay: [tokens, value_heads], betas alone.
   Tensor gates;
   DeltaNetShape shape;
   Weight dt_bias;  ///< [1, shape.alphas()] f32
   Weight decay;    ///< [1, value_heads] f32, negative
   RecurrentLayer state;
   Tensor out;          ///< [tokens, value_columns] f32
-  Tensor alphas = {};  ///< of decays of rows: [tokens, shape.alphas()] f32, whose contents may change
+  Tensor alphas = {};  ///< where rows decay: [tokens, shape.alphas()] f32, whose contents may change
 };
 
 /// The state-space model of Mamba-2 (Dao & Gu 2024, "Transformers are SSMs"), token after token. h [key_size, value_size] is the state of a

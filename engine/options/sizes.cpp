@@ -56,8 +56,7 @@ void check_speculation(const EngineOptions& all, const ModelConfig& config) {
     if (all.tensor_parallel_size > 1 || all.processes)
       fail(
           "speculative: a layer for drafts works with one rank only, found several; --speculative ngram "
-          "works "
-          "with any number");
+          "works with any number");
   }
   check_option("num-speculative-tokens", options.num_tokens, 1, kMostDraftTokens);
   check_option("ngram-prompt-lookup-max", options.ngram_max, 1, kLongestNgram);

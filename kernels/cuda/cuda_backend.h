@@ -142,7 +142,7 @@ class CudaBackend : public Backend {
     int32_t max_tokens;
     int32_t max_draft_tokens;  ///< of a graph of steps that check drafts: tokens whose logits fit at a time
   };
-  /// What the kernels of a graph, and so the graph, depend on.
+  /// The inputs that the kernels of a graph, and so the graph, depend on.
   struct GraphKey {
     int32_t sequences = 0;
     int32_t tokens = 0;
@@ -155,7 +155,7 @@ class CudaBackend : public Backend {
     bool stamped = true;
     auto operator<=>(const GraphKey&) const = default;
   };
-  /// What was launched for a step.
+  /// The launches of a step.
   struct LaunchedOps {
     std::vector<LaunchLog::OpRun> runs;
     std::vector<int32_t> launches;

@@ -85,6 +85,6 @@ for ((i = 1; i <= one_core_rounds; i++)); do run_round one-core $i "$one_core_ro
 
 printf '\n%s rounds idle, %s beside %s busy processes, %s on one core: ' "$idle_rounds" "$busy_rounds" "$busy_count" "$one_core_rounds"
 [ -s "$failures" ] || { echo "no test failed"; exit; }
-echo "these tests failed so many times"
+echo "how often each of these tests failed"
 sort "$failures" | uniq -c
 exit 1

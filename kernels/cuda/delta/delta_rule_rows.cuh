@@ -10,8 +10,8 @@
 // delta_rule_group.cuh and delta_rule_chunk.cuh do not exist. FLOPs: 7 for each element of the state and token, as with one decay.
 //
 //   one token     as in delta_rule.cu; the block makes the decays of all rows once, in shared memory
-//   many tokens   tiles of kRowTokens tokens: each warp takes its eight columns, token after token without a barrier, while the next tile is
-//                 copied; then all threads make the decays of that one.
+//   many tokens   tiles of kRowTokens tokens: each warp takes its eight columns, token after token without a barrier, while the next tile
+//                 is copied; then all threads make the decays of that one.
 namespace minfer::cuda {
 
 inline constexpr int kRowTokens = 8;

@@ -61,8 +61,8 @@ struct ScanTile {
   float step[kTileTokens];   ///< d
 };
 
-/// Starts the copy of tokens [first, first + count), one warp a token. `column`: of the lane among all heads' columns; -1: none. Gives dt of
-/// the thread's token.
+/// Starts the copy of tokens [first, first + count), one warp a token. `column`: of the lane among all heads' columns; -1: none. Gives dt
+/// of the thread's token.
 template <int kSize>
 __device__ float stage(const ScanParams& p, int64_t first, int32_t count, int32_t head, int32_t column,
                        ScanTile<kSize>& tile) {

@@ -9,15 +9,16 @@
 #include "kernels/dtype.h"
 
 /// out[t, i] (+)= scale * (norm(x[t])[i] * weight[i] + bias[i]): layer norms, norms that are added to the
-/// residual stream, rows that are only scaled or converted, and the largest elements of rows (NormKind::cut). rms_norm.cu has plain RMS norms.
+/// residual stream, rows that are only scaled or converted, and the largest elements of rows (NormKind::cut). rms_norm.cu has plain RMS
+/// norms.
 ///
 ///   x, out        [rows, cols] f32 or bf16, rows `stride` elements apart; out may be x unless it is added to
 ///   weight        [groups, cols] f32 or null: row t takes row t mod groups; bias [cols] f32 or null
 ///
 /// One block a row. A thread takes two vectors of 8 elements and keeps them, and the vectors of out that it adds to, in registers,
 /// so that all of a row is loaded at once. Rows that are longer than kMostKept or do not allow 16-byte accesses use one element a
-/// thread at a time: a layer norm and a cut read these three times, an RMS norm twice, after the first time from the caches. Variances are sums
-/// of squared distances from the mean. The thread that reads an element last writes it, so the op may run in place. It moves
+/// thread at a time: a layer norm and a cut read these three times, an RMS norm twice, after the first time from the caches. Variances are
+/// sums of squared distances from the mean. The thread that reads an element last writes it, so the op may run in place. It moves
 /// rows * cols * (sizeof x + sizeof out) bytes, out twice if it is added to. The number of rows does not change how a row is computed.
 namespace minfer::cuda {
 namespace {

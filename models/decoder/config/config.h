@@ -132,8 +132,8 @@ struct ModelConfig {
   int32_t expert_latent_size = 0;  ///< of what the chosen experts get and give; 0: the hidden size
   int32_t shared_ffn_size = 0;     ///< of the shared experts, side by side as one; 0: none
   int32_t layer_input_size = 0;    ///< of the token's own input to each layer; 0: layers have none
-  int32_t num_streams =
-      1;  ///< residual streams of which layers compute the first and predict the others (MixStreamsArgs)
+  /// Residual streams: layers compute the first and predict the others (MixStreamsArgs).
+  int32_t num_streams = 1;
   int32_t laurel_rank = 0;  ///< of the product beside attention (emit/streams.cpp), with several streams
   ExpertChoice expert_choice = {};
   /// The rank of a share of a model (shard.h). Then heads, KV heads, feed-forward sizes and vocab_size are the share's.

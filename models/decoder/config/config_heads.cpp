@@ -79,7 +79,7 @@ void read_latent_attention(const KeyReader& keys, ModelConfig& config) {
                     keys.full_key(kWindow));
 }
 
-/// Of a query: the list of each token of a step is in memory.
+/// The most keys of a query: the list of each token of a step is in memory.
 constexpr int64_t kMostChosenKeys = 1 << 16;
 
 /// The layers with an indexer. llama.cpp (src/models/glm-dsa.cpp) has the same for files of GLM-5.2 from before there was a key.

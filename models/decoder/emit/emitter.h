@@ -118,8 +118,8 @@ class Emitter {
   Program program;
   // Properties of the ops that add() adds:
   int32_t layer = -1;  ///< -1: none
-  int32_t first_layer =
-      0;  ///< number of layer 0 in the cache and in the op table: of a head, behind the target's
+  /// The number of layer 0 in the cache and in the op table. A head's layer stands behind the target's.
+  int32_t first_layer = 0;
   bool in_head = false;    ///< they belong to Program::head
   bool windows = false;    ///< Op::windows
   bool only_keys = false;  ///< attention makes no queries, and ends behind the write of keys and values

@@ -6,7 +6,7 @@ namespace {
 
 /// gelu(gates above a cut) up(x). The cut needs the whole row of gates, so gate and up are a product of their own.
 Tensor emit_cut_feed_forward(Emitter& e, const Tensor& normed, float cut) {
-  constexpr int64_t kHead = 128;  // a warp of a GPU takes so many columns
+  constexpr int64_t kHead = 128;  // the columns that a warp of a GPU takes
   const LayerWeights& w = e.layer_weights();
   const int64_t size = e.config.ffn_size_of(e.layer);
   const Tensor gate_up = e.f32(2 * size), hidden = e.activations(size);

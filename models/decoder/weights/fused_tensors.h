@@ -12,7 +12,8 @@ namespace minfer {
 
 /// The tensors of a model, with fused tensors of some converters split into views of rows: attn_qkv into attn_q, attn_k and attn_v; ffn_up
 /// of twice the feed-forward size into ffn_gate, its first half, and ffn_up (Phi-3, GLM-4); ffn_gate_up_exps likewise, by expert; and the
-/// matrices of altup_proj and altup_unembd_proj (Gemma 3n). Biases are split like weights. `model` names the file. Throws FileError naming a tensor whose rows do not equal its parts' rows together.
+/// matrices of altup_proj and altup_unembd_proj (Gemma 3n). Biases are split like weights. `model` names the file. Throws
+/// FileError naming a tensor whose rows do not equal its parts' rows together.
 std::vector<HostTensor> split_fused_tensors(std::span<const HostTensor> tensors, const ModelConfig& config,
                                             std::string_view model);
 

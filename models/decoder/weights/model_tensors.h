@@ -35,7 +35,7 @@ class ModelTensors {
   virtual ~ModelTensors() = default;
 
   void take_all(ModelWeights& weights);
-  /// Of a head, whose configuration this has. `target`: weights of its model.
+  /// Takes the tensors of a head, whose configuration this has. `target`: weights of its model.
   void take_eagle(const EagleHead& head, const ModelWeights& target, EagleWeights& weights);
 
   virtual bool has(const std::string& tensor) const = 0;

@@ -37,7 +37,7 @@ class Loader final : private ModelTensors {
   }
 
  private:
-  /// Of the head of `model`'s source.
+  /// Loads the head that belongs to `model`'s source.
   Loader(const Loader& model, const EagleHead& head)
       : ModelTensors(head.config, head.file),
         source_(model.source_),

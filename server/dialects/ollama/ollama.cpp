@@ -90,7 +90,7 @@ struct OllamaBody : RequestBody {
     refuse_windowed_penalties();
     if (options.number("typical_p", 0.0, 1.0).value_or(1.0) != 1.0)
       throw unsupported("options.typical_p", "not supported, expected 1");
-    // Of models that this server does not run, or of parts of an answer that it does not make.
+    // Fields of models that this server does not run, or of parts of an answer that it does not make.
     fields.refuse(
         {"images", "template", "context", "logprobs", "width", "height", "steps", "_debug_render_only"});
     fields.any("top_logprobs");  // without logprobs it has no effect in Ollama either

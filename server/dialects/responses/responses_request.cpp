@@ -120,7 +120,7 @@ class InputReader {
     const std::string type = given ? *given : fields.any("role") != nullptr ? "message" : "item_reference";
     fields.ignore({"id", "status"});  // of answers
     if (type == "web_search_call" || type == "tool_search_call") {
-      // Of another server's tools. The client has no text of them, so a template could show nothing.
+      // Items of another server's tools: the client has no text of them, so a template could show nothing.
       fields.unknown().add(fields.path(), type);
       fields.ignore_rest();
     } else if (type == "message") {

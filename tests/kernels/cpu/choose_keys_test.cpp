@@ -110,7 +110,7 @@ TEST(ChooseKeys, TakesTheLowerPositionOfEqualScores) {
   }
 }
 
-/// So many keys that threads share a query's, and so many scores that not all are kept at once.
+/// Enough keys that threads share a query's, and more scores than are kept at once.
 TEST(ChooseKeys, TakesLongSequences) {
   const KeyChoiceShape shape{.heads = 2, .key_size = 4, .most = 300, .whole_numbers = true};
   const Choices found = choose(*make_cpu_backend(3), shape, {{60000, 90}, {5000, 1}}, {1, 2});
