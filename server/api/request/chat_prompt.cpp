@@ -109,7 +109,7 @@ std::string read_tool_name(JsonFields& fields, const ShownName& shown_name) {
   if (!name && shown_name && type == "custom")
     throw fields.error("name", "missing, expected the tool's name");
   if (!name) {
-    const std::string_view kind = type == "custom" ? "tool" : type;
+    const std::string_view kind = type == "custom" ? std::string_view("tool") : std::string_view(type);
     JsonFields& inner = fields.required_inner(type, fmt::format("an object with the {}'s name", kind));
     name = inner.required_text("name");
     inner.ignore_rest();
