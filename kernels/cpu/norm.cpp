@@ -21,14 +21,23 @@ void check(const NormArgs& args) {
   if (args.add_to_out && args.out.data == x.data) fail("norm: out is x, expected another tensor to add to");
 }
 
-void cut_row(const float* x, float cut, int64_t size, float* out) {
+struct Moments {
+  double mean, variance;
+};
+
+Moments moments_of(const float* x, int64_t size) {
   double sum = 0.0, squares = 0.0;
   for (int64_t i = 0; i < size; ++i)
     sum += static_cast<double>(x[i]);
   const double mean = sum / static_cast<double>(size);
   for (int64_t i = 0; i < size; ++i)
     squares += (x[i] - mean) * (x[i] - mean);
-  const double least = mean + static_cast<double>(cut) * std::sqrt(squares / static_cast<double>(size));
+  return {mean, squares / static_cast<double>(size)};
+}
+
+void cut_row(const float* x, float cut, int64_t size, float* out) {
+  const auto [mean, variance] = moments_of(x, size);
+  const double least = mean + static_cast<double>(cut) * std::sqrt(variance);
   for (int64_t i = 0; i < size; ++i)
     out[i] = x[i] < least ? 0.0f : static_cast<float>(x[i] - least);
 }
@@ -62,13 +71,8 @@ void end_row(const NormArgs& args, const float* row, float* out) {
 }  // namespace
 
 void layer_norm_row(const float* x, const float* weight, float eps, int64_t size, float* out) {
-  double sum = 0.0, squares = 0.0;
-  for (int64_t i = 0; i < size; ++i)
-    sum += static_cast<double>(x[i]);
-  const double mean = sum / static_cast<double>(size);
-  for (int64_t i = 0; i < size; ++i)
-    squares += (x[i] - mean) * (x[i] - mean);
-  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + static_cast<double>(eps));
+  const auto [mean, variance] = moments_of(x, size);
+  const double scale = 1.0 / std::sqrt(variance + static_cast<double>(eps));
   for (int64_t i = 0; i < size; ++i)
     out[i] = static_cast<float>((x[i] - mean) * scale) * weight[i];
 }

@@ -11,8 +11,8 @@
 namespace minfer::cpu {
 
 void embed(const EmbedArgs& args, const OpContext& context);
-/// See Backend::gather_rows.
 void spread_columns(const SpreadColumnsArgs& args, const OpContext& context);
+/// See Backend::gather_rows.
 void gather_rows(const Tensor& x, const int32_t* rows, const Tensor& out, const OpContext& context);
 void norm(const NormArgs& args, const OpContext& context);
 /// One row; `out` may be x.

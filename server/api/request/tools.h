@@ -43,7 +43,7 @@ struct OfferedTools {
   std::vector<OfferedTool> list = {};
   nlohmann::ordered_json given = nlohmann::ordered_json::array();  ///< the same tools, as they came
 
-  /// Adds the list `tools`, if there is one. Of two tools with the same names, the later holds. Throws ApiError if a tool and a
+  /// Adds the list `tools`, if there is one. A later tool replaces an earlier one with the same names. Throws ApiError if a tool and a
   /// namespace's tool would be shown under one name, if a function may not have its name, or if there are too many.
   void add(JsonFields& fields, const ToolShape& shape, const ApiContext& context);
   /// The name under which the model was shown a tool; `space` is empty or the namespace's name. If the tool is not offered, its
